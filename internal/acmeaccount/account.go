@@ -129,10 +129,10 @@ func (a *Account) lose(used *acmeclient.Client) {
 	}
 }
 
-// leaveAlone parks the account because of an answer to a call that was sent at that time.
-func (a *Account) leaveAlone(wait time.Duration, sent time.Time, reason string) {
+// extendPark parks the account because of an answer to a call that was sent at that time.
+func (a *Account) extendPark(wait time.Duration, sent time.Time, reason string) {
 	var parked bool
-	a.tell(func(m *account.Machine, now time.Time) { parked = m.LeaveAlone(wait, sent, reason, now) })
+	a.tell(func(m *account.Machine, now time.Time) { parked = m.ExtendPark(wait, sent, reason, now) })
 	if parked {
 		a.registry.tellUsers(a, Parked)
 	}
@@ -158,7 +158,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return err
 	}
 	defer release()
-	if f := a.heldBack(); f != nil {
+	if f := a.parkedFault(); f != nil {
 		return f
 	}
 	var contact []string
@@ -180,7 +180,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		if closed(registered) {
 			return fault.Failed(fault.ClassRefused, "", "%w", because{fmt.Errorf("the account %s is %s", registered.URL, registered.Status), ErrClosed})
 		}
-		a.settle(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
+		a.setRegistered(r.Email, registered.Created || sameContact(registered.Contact, r.Email))
 		if !registered.Created {
 			a.tell((*account.Machine).TakenOver)
 		}
@@ -195,7 +195,7 @@ func (a *Account) Register(ctx context.Context, r Registration) error {
 		return f
 	}
 	a.served()
-	a.settle(r.Email, true)
+	a.setRegistered(r.Email, true)
 	return nil
 }
 
@@ -260,8 +260,8 @@ func (a *Account) isRegistered() bool {
 	return a.registered
 }
 
-// settle notes that the account is registered; with that email, if it is.
-func (a *Account) settle(email string, withEmail bool) {
+// setRegistered notes that the account is registered; with that email, if it is.
+func (a *Account) setRegistered(email string, withEmail bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.registered = true

@@ -16,7 +16,7 @@ func TestParksAreBounded(t *testing.T) {
 		now, all := time.Unix(1_000_000, 0), parks{}
 		for i := range n {
 			m := account.Machine{}
-			m.LeaveAlone(time.Second+time.Duration(i)*time.Millisecond, now, "later", now)
+			m.ExtendPark(time.Second+time.Duration(i)*time.Millisecond, now, "later", now)
 			all.put(strconv.Itoa(i), m, now)
 		}
 		last := all.take(strconv.Itoa(n - 1))

@@ -27,7 +27,7 @@ func (a *Account) RenewalInfo(ctx context.Context, certID string) (*acme.Renewal
 		info, err = c.RenewalInfo(ctx, certID)
 	}
 	if err != nil {
-		return nil, failureOf(err)
+		return nil, faultOf(err)
 	}
 	return info, nil
 }

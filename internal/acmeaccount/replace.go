@@ -34,7 +34,7 @@ func (a *Account) Denies(key crypto.Signer) bool {
 	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return err == nil && a.machine.Denies(fingerprint)
+	return err == nil && a.machine.RejectsKey(fingerprint)
 }
 
 // Changing reports whether the key is about to be replaced: until then, this process starts no validation at the CA.
@@ -52,7 +52,7 @@ func (a *Account) mayAccept(spec acmev1.ChallengeSpec) *fault.Fault {
 	if !acmeflow.Outdated(spec, a.client.Thumbprint()) && a.machine.Validate(spec.AuthorizationURL, a.registry.o.Now()) {
 		return nil
 	}
-	return fault.Answered(fault.ClassNotProcessed, "", account.QuietAgain, errors.New("the account's key is being replaced"))
+	return fault.Answered(fault.ClassNotProcessed, "", account.HoldPoll, errors.New("the account's key is being replaced"))
 }
 
 // looked takes in how an authorization stands.
@@ -66,8 +66,8 @@ func (a *Account) looked(authz acme.Authorization, spec acmev1.ChallengeSpec) {
 	}
 }
 
-// lookAfter looks at some of the validations that nobody has told the end of for a while.
-func (a *Account) lookAfter(ctx context.Context) {
+// finishValidations looks at some of the validations that nobody has told the end of for a while.
+func (a *Account) finishValidations(ctx context.Context) {
 	var urls []string
 	a.tell(func(m *account.Machine, now time.Time) { urls = m.Unwatched(parallel, now) })
 	for _, url := range urls {
@@ -75,7 +75,7 @@ func (a *Account) lookAfter(ctx context.Context) {
 		switch {
 		case err == nil:
 			a.looked(*authz, acmev1.ChallengeSpec{AuthorizationURL: url})
-		case !failureOf(err).MayPass():
+		case !faultOf(err).MayPass():
 			a.looked(acme.Authorization{}, acmev1.ChallengeSpec{AuthorizationURL: url})
 		}
 	}
@@ -84,7 +84,7 @@ func (a *Account) lookAfter(ctx context.Context) {
 // quiet lets no validation begin from now on, and says why the key cannot be replaced yet.
 func (a *Account) quiet() error {
 	var delay *account.Delay
-	a.tell(func(m *account.Machine, now time.Time) { delay = m.Quiet(now) })
+	a.tell(func(m *account.Machine, now time.Time) { delay = m.HoldValidations(now) })
 	return later(delay)
 }
 
@@ -115,7 +115,7 @@ func unreplaced(err error) *fault.Fault {
 	if errors.Is(err, acmeclient.ErrNoKeyChange) {
 		return fault.Answered(fault.ClassRefused, "", 0, err)
 	}
-	return failureOf(err)
+	return faultOf(err)
 }
 
 // Replace replaces the account's key at the CA (RFC 8555 §7.3.5). From then on everybody who uses the account uses the
@@ -136,7 +136,7 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 		return nil
 	}
 	var asked *account.Delay
-	if a.tell(func(m *account.Machine, now time.Time) { asked = m.Asked(now) }); asked != nil {
+	if a.tell(func(m *account.Machine, now time.Time) { asked = m.ParkedFor(now) }); asked != nil {
 		return later(asked)
 	}
 	client, err := a.current().WithKey(next, "")
@@ -146,11 +146,11 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if known := a.URL(); known != "" {
 		url = known
 	}
-	found, err := a.goesBy(ctx, client, next, url)
+	found, err := a.acceptsKey(ctx, client, next, url)
 	if err != nil || found || a.URL() == "" {
 		return err
 	}
-	a.lookAfter(ctx)
+	a.finishValidations(ctx)
 	if err := a.quiet(); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 func (a *Account) change(ctx context.Context, client *acmeclient.Client, next crypto.Signer) error {
 	url := a.URL()
 	if url == "" {
-		return later(&account.Delay{Wait: account.QuietAgain, Why: "the ACME server has lost the account: it is registered again"})
+		return later(&account.Delay{Wait: account.HoldPoll, Why: "the ACME server has lost the account: it is registered again"})
 	}
 	err := a.current().RolloverKey(ctx, next)
 	if err == nil {
@@ -178,23 +178,23 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 	// come from a proxy that has not seen the CA's.
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
 	defer cancel()
-	found, other := a.goesBy(ask, client, next, url)
+	found, other := a.acceptsKey(ask, client, next, url)
 	switch {
 	case found:
 		return nil
 	case fault.IsTerminal(other):
 		return other
 	case other != nil:
-		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(true, now) })
+		a.tell(func(m *account.Machine, now time.Time) { m.SetUnsure(true, now) })
 		why.Delay = cmp.Or(why.Delay, whichAgain)
 	case why.MayPass() && why.Class != fault.ClassRateLimited:
-		a.tell(func(m *account.Machine, now time.Time) { m.Doubt(false, now) })
+		a.tell(func(m *account.Machine, now time.Time) { m.SetUnsure(false, now) })
 	}
 	return why
 }
 
-// goesBy asks whether the CA goes by the next key, and follows it if it does.
-func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
+// acceptsKey asks whether the CA goes by the next key, and follows it if it does.
+func (a *Account) acceptsKey(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
 	found, err := client.LookupAccount(ctx)
 	if err == nil && url != "" && found.URL != url {
 		return false, fault.Failed(fault.ClassRefused, "",
@@ -212,7 +212,7 @@ func (a *Account) goesBy(ctx context.Context, client *acmeclient.Client, next cr
 	if err != nil {
 		return false, err
 	}
-	a.tell(func(m *account.Machine, _ time.Time) { m.Deny(fingerprint) })
+	a.tell(func(m *account.Machine, _ time.Time) { m.RejectKey(fingerprint) })
 	return false, nil
 }
 

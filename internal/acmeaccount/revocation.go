@@ -17,7 +17,7 @@ import (
 func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, reason acme.Reason) error {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
-	if f := a.heldBack(); f != nil {
+	if f := a.parkedFault(); f != nil {
 		f.Unsent = true
 		return f
 	}
@@ -41,5 +41,5 @@ func (a *Account) Revoke(ctx context.Context, cert []byte, key crypto.Signer, re
 
 // refuses reports whether the CA has said no.
 func refuses(err error) bool {
-	return acme.ProblemOf(err) != nil && !acme.HasCode(err, acme.CodeAlreadyRevoked) && !failureOf(err).MayPass()
+	return acme.ProblemOf(err) != nil && !acme.HasCode(err, acme.CodeAlreadyRevoked) && !faultOf(err).MayPass()
 }

@@ -24,7 +24,7 @@ const parallel = 4
 func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out acmeflow.OrderOutcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
-	if f := a.heldBack(); f != nil {
+	if f := a.parkedFault(); f != nil {
 		return out, f
 	}
 	c := a.current()
@@ -78,7 +78,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) (out acmeflow.ChallengeOutcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
-	if f := a.heldBack(); f != nil {
+	if f := a.parkedFault(); f != nil {
 		return out, f
 	}
 	if step == acmeflow.ChallengeAccept {
@@ -112,10 +112,10 @@ func calledBy(action acmeflow.OrderAction) string {
 	return action.URL
 }
 
-// heldBack is the outcome of a call whose turn in its lane comes while the account is parked; nil if the account is not
-// parked. The call was decided on before the CA asked to be left alone. Nothing has failed: as after a refused nonce,
-// the same call is sent later, and no status is written for it.
-func (a *Account) heldBack() *fault.Fault {
+// parkedFault is the outcome of a call whose turn in its lane comes while the account is parked; nil if the account is
+// not parked. The call was decided on before the CA asked to be left alone. Nothing has failed: as after a refused
+// nonce, the same call is sent later, and no status is written for it.
+func (a *Account) parkedFault() *fault.Fault {
 	until, reason := a.Parked()
 	wait := until.Sub(a.registry.o.Now())
 	if wait <= 0 {
@@ -186,14 +186,14 @@ func isForeign(c *acmeclient.Client, called string) bool {
 func (a *Account) failure(ctx context.Context, c *acmeclient.Client, called string, sent time.Time, err error) *fault.Fault {
 	f := a.classify(ctx, c, called, err)
 	if f.Class == fault.ClassRateLimited || f.Class == fault.ClassUnavailable && f.Delay > 0 {
-		a.leaveAlone(orDefault(f.Delay), sent, f.Error())
+		a.extendPark(orDefault(f.Delay), sent, f.Error())
 	}
 	return f
 }
 
 // classify says what kind of trouble it is, and loses the account where the error says so.
 func (a *Account) classify(ctx context.Context, c *acmeclient.Client, called string, err error) *fault.Fault {
-	f := failureOf(err)
+	f := faultOf(err)
 	if !isForeign(c, called) && (acme.HasCode(err, acme.CodeAccountDoesNotExist) || a.isClosed(ctx, c, err)) {
 		// The account is made again, or its issuer says why not. Then the same call works.
 		f = fault.Answered(fault.ClassUnavailable, f.Problem, f.Delay, f.Err)
@@ -212,8 +212,8 @@ func (a *Account) isClosed(ctx context.Context, c *acmeclient.Client, err error)
 	return acme.HasCode(failed, acme.CodeUnauthorized) || failed == nil && closed(found)
 }
 
-// failureOf turns the error of a call into a fault.
-func failureOf(err error) *fault.Fault {
+// faultOf turns the error of a call into a fault.
+func faultOf(err error) *fault.Fault {
 	problem := acme.ProblemOf(err)
 	code := problem.Cause()
 	answered := func(class fault.Class) *fault.Fault {
@@ -286,7 +286,7 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 	for _, alternate := range first.Alternates {
 		other, err := c.FetchCertificate(ctx, alternate)
 		if err != nil {
-			if f := failureOf(err); f.MayPass() && !f.Unsure && !elsewhere(own, alternate) {
+			if f := faultOf(err); f.MayPass() && !f.Unsure && !elsewhere(own, alternate) {
 				return nil, err
 			}
 			continue // a preference must not cost the certificate
@@ -302,7 +302,7 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 // has decided already, is given up.
 func deactivate(ctx context.Context, c *acmeclient.Client, urls []string) error {
 	for _, url := range urls {
-		if _, err := c.DeactivateAuthorization(ctx, url); err != nil && failureOf(err).MayPass() {
+		if _, err := c.DeactivateAuthorization(ctx, url); err != nil && faultOf(err).MayPass() {
 			return err
 		}
 	}

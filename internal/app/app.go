@@ -57,7 +57,7 @@ type App struct {
 	lease     *kubecache.Lease            // by which it leads; nil if it works without
 	fit       func(context.Context) error // asked before it works without a lease; may be nil
 	listening <-chan struct{}             // closed once challenges are answered; nil if they are not answered here
-	settled   <-chan struct{}             // closed once everything is set up that comes late; nil if nothing does
+	allSetUp  <-chan struct{}             // closed once everything is set up that comes late; nil if nothing does
 }
 
 // New wires a controller that speaks to the API server of rc, with the rights of rc. Nothing runs before Run, which has
@@ -75,7 +75,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, err
 	}
 	kept, watches := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log)
-	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &telling{cfg: cfg}
+	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &objectMetrics{cfg: cfg}
 	options.Metrics.FilterProvider = filter(&metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now})
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err := wire(ctx, cfg, deps, log); err != nil {
 		return nil, err
 	}
-	a.settled = deps.Settled()
+	a.allSetUp = deps.AllSetUp()
 	return a, nil
 }
 
@@ -315,7 +315,7 @@ func (a *App) logEvent(e *corev1.Event) {
 // if ctx ended first.
 func (a *App) Synced(ctx context.Context) bool {
 	synced := a.manager.GetCache().WaitForCacheSync(ctx)
-	for _, other := range []<-chan struct{}{a.settled, a.listening} {
+	for _, other := range []<-chan struct{}{a.allSetUp, a.listening} {
 		if other != nil {
 			select {
 			case <-other:

@@ -13,8 +13,8 @@ import (
 // not with -v 0. ctrl.SetLogger takes the sink of a logger and ignores its level, so log.V(1) would not do.
 func Machinery(log logr.Logger) logr.Logger { return wrapped(log, 1) }
 
-// calm returns a logger in which an error that comes every day is information.
-func calm(log logr.Logger) logr.Logger { return wrapped(log, 0) }
+// transientAsInfo returns a logger in which an error that comes every day is information.
+func transientAsInfo(log logr.Logger) logr.Logger { return wrapped(log, 0) }
 
 func wrapped(log logr.Logger, lower int) logr.Logger {
 	sink := log.GetSink()
@@ -44,7 +44,7 @@ func (s calmSink) Error(err error, message string, values ...any) {
 	var logged *engine.Logged
 	switch {
 	case errors.As(err, &logged), errors.Is(err, context.Canceled):
-	case engine.Everyday(err):
+	case engine.IsTransient(err):
 		if s.LogSink.Enabled(0) {
 			s.LogSink.Info(0, message, append(values, "cause", err.Error())...)
 		}

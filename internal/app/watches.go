@@ -29,7 +29,7 @@ const troubleFor = 24 * time.Hour
 const maxTroubles = 1000
 
 func newWatches(log logr.Logger) *watches {
-	return &watches{log: calm(log), troubles: lru.NewLRUExpireCache(maxTroubles)}
+	return &watches{log: transientAsInfo(log), troubles: lru.NewLRUExpireCache(maxTroubles)}
 }
 
 // failed is a toolscache.WatchErrorHandlerWithContext. It logs each error once: the reflector tries again for ever.

@@ -59,7 +59,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
 			Accounts:            accounts,
 			NoARI:               cfg.ACME.NoARI,
-			Doubt:               func(issuer types.UID) { deps.Engine.Doubt(issuer, controller.ProbeCall) },
+			CheckIssuer:         func(issuer types.UID) { deps.Engine.Repeat(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),
 			Tell:                issuers.Teller(deps),
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,

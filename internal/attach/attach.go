@@ -219,14 +219,14 @@ func (p Parent) best(protocol gwapiv1.ProtocolType, route Route) *Listener {
 		if l.Protocol != protocol || protocol == gwapiv1.HTTPSProtocolType && !l.Programmed || p.refuses(*l, route) != "" {
 			continue
 		}
-		if best == nil || beats(l, best, port) {
+		if best == nil || isBetter(l, best, port) {
 			best = l
 		}
 	}
 	return best
 }
 
-func beats(l, than *Listener, port gwapiv1.PortNumber) bool {
+func isBetter(l, than *Listener, port gwapiv1.PortNumber) bool {
 	if here, there := l.Port == port, than.Port == port; here != there {
 		return here
 	}

@@ -113,7 +113,7 @@ func says(class Class, problem acme.Code) string {
 	}
 	for _, r := range table() {
 		if r.Class == class {
-			return r.Says
+			return r.Meaning
 		}
 	}
 	return ""

@@ -5,8 +5,8 @@ import "chancery.dev/internal/fault"
 // Row is a class of causes in the table.
 type Row struct {
 	Class Class
-	// Says is what the class means, in the words that stand between subject and message; may be empty.
-	Says string
+	// Meaning is what the class means, in the words that stand between subject and message; may be empty.
+	Meaning string
 	// Helps is what helps if only the class is known.
 	Helps string
 }

@@ -47,14 +47,14 @@ func fitHeap(ctx context.Context, a *app.App) {
 func returnMemory(ctx context.Context, percent int) {
 	tick := time.NewTicker(calmWindow)
 	defer tick.Stop()
-	if untilCalm(ctx, tick.C, allocated) {
+	if untilIdle(ctx, tick.C, allocated) {
 		debug.SetGCPercent(percent)
 		debug.FreeOSMemory()
 	}
 }
 
-// untilCalm waits until all objects have been reconciled once; false if ctx ends first.
-func untilCalm(ctx context.Context, tick <-chan time.Time, allocated func() uint64) bool {
+// untilIdle waits until all objects have been reconciled once; false if ctx ends first.
+func untilIdle(ctx context.Context, tick <-chan time.Time, allocated func() uint64) bool {
 	before := allocated()
 	for range startWindows {
 		select {

@@ -29,7 +29,7 @@ func TestStartLastsUntilCalm(t *testing.T) {
 		"never calm": {[]uint64{calmAllocation}, startWindows + 1},
 	} {
 		looks, sum := 0, uint64(0)
-		calm := untilCalm(t.Context(), tick, func() uint64 {
+		calm := untilIdle(t.Context(), tick, func() uint64 {
 			sum += each.allocated[min(looks, len(each.allocated)-1)]
 			looks++
 			return sum
@@ -40,7 +40,7 @@ func TestStartLastsUntilCalm(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if untilCalm(ended, nil, allocated) {
+	if untilIdle(ended, nil, allocated) {
 		t.Error("calm although all has ended")
 	}
 }

@@ -112,9 +112,9 @@ func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIss
 	return fmt.Sprintf("%x", inputs.Sum(nil)), nil
 }
 
-// StandingOf is a text of the issuer's state that calls to its server depend on: since when the condition Ready has its
-// status, and the ACME account. When the text changes, a call that has failed is repeated.
-func StandingOf(issuer certmanagerv1.GenericIssuer) (out string) {
+// IssuerState is a text of the issuer's state that calls to its server depend on: since when the condition Ready has
+// its status, and the ACME account. When the text changes, a call that has failed is repeated.
+func IssuerState(issuer certmanagerv1.GenericIssuer) (out string) {
 	status := issuer.GetStatus()
 	ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
 	if ready != nil && ready.LastTransitionTime != nil {

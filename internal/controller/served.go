@@ -28,8 +28,8 @@ func (d *Deps) Late(setup func(context.Context) error) error {
 	}))
 }
 
-// Settled returns a channel that is closed once all calls of Late have set up what they had to.
-func (d *Deps) Settled() <-chan struct{} {
+// AllSetUp returns a channel that is closed once all calls of Late have set up what they had to.
+func (d *Deps) AllSetUp() <-chan struct{} {
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)

@@ -38,7 +38,7 @@ func TestLateBegins(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				settled := d.Settled()
+				settled := d.AllSetUp()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if stops {

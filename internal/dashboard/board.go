@@ -64,7 +64,7 @@ type picture struct {
 	at           time.Time
 	problem      string
 	unread       map[string]bool
-	world        *explain.World
+	world        *explain.Cluster
 	certificates map[types.NamespacedName]*certmanagerv1.Certificate
 	reports      []explain.Report
 	healths      map[explain.Health]int
@@ -154,7 +154,7 @@ func (b *board) picture(now time.Time) (p *picture, seen time.Time) {
 
 func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) *picture {
 	p := &picture{
-		at: now, unread: unread, world: explain.NewWorld(objects, unread, now),
+		at: now, unread: unread, world: explain.NewCluster(objects, unread, now),
 		certificates: map[types.NamespacedName]*certmanagerv1.Certificate{},
 	}
 	byUID := make(map[types.UID]metav1.Object, len(objects))

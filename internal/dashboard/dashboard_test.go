@@ -110,7 +110,7 @@ func TestNumbers(t *testing.T) {
 	for _, o := range objects {
 		all = append(all, o)
 	}
-	world, counts := explain.NewWorld(all, nil, time.Now()), map[string]int{}
+	world, counts := explain.NewCluster(all, nil, time.Now()), map[string]int{}
 	for _, o := range objects {
 		if crt, is := o.(*certmanagerv1.Certificate); is {
 			counts[string(world.Certificate(crt).Health)]++

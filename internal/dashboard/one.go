@@ -44,7 +44,7 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 	world := f.world.At(f.Now)
 	report := world.Certificate(crt)
 	view := one{frame: f, Report: report, Row: explain.WorstFirst([]explain.Report{report}, explain.Search{}, f.Now)[0], Life: lifeOf(crt, f.Now)}
-	view.Conclusion = append([]explain.Line{{Label: "state", Text: report.Head(f.Now)}}, report.Advice(f.Now)...)
+	view.Conclusion = append([]explain.Line{{Label: "state", Text: report.StateAndCause(f.Now)}}, report.Advice(f.Now)...)
 	for i := range view.Conclusion {
 		left := space(lineText)
 		view.Conclusion[i].Text = left.take(view.Conclusion[i].Text)
@@ -90,7 +90,7 @@ type branch struct {
 // branchOf stops when no text is left.
 func branchOf(n explain.Node, left *space) branch {
 	*left -= branchTags
-	b := branch{Title: left.take(n.Title()), State: left.take(n.State), Says: left.take(n.Says()), Outcome: n.Outcome}
+	b := branch{Title: left.take(n.Title()), State: left.take(n.State), Says: left.take(n.OwnReason()), Outcome: n.Outcome}
 	for _, child := range n.Children {
 		if *left <= 0 {
 			break
@@ -110,7 +110,7 @@ type happened struct {
 
 // history is what is known of the past of a Certificate, the latest first: its requests that are still there, and what
 // its status tells.
-func history(crt *certmanagerv1.Certificate, w *explain.World) []happened {
+func history(crt *certmanagerv1.Certificate, w *explain.Cluster) []happened {
 	all := []happened{{At: crt.CreationTimestamp, What: "the Certificate was created"}}
 	for _, request := range w.Requests(crt) {
 		d := explain.Describe(request)

@@ -43,16 +43,16 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 		return Answer{}
 	case known.Inputs != wanted.Inputs && known.finishes(wanted):
 		return Answer{}
-	case known.Inputs != wanted.Inputs && known.keeps(wanted) && known.landed && !known.seen:
+	case known.Inputs != wanted.Inputs && known.keeps(wanted) && known.finished && !known.seen:
 		// The call has come back since the pass began: the next pass looks at what the call has brought.
 		known.seen = true
 		known.owner.wake()
 		return Answer{}
 	case known.Inputs != wanted.Inputs:
-		known.void = true
+		known.unwanted = true
 		c.put(o, wanted, nil)
 		return Answer{}
-	case !known.landed:
+	case !known.finished:
 		return known.before.answer()
 	case known.outcome.Err == nil:
 		known.seen = true

@@ -87,9 +87,9 @@ func TestUnsentIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestDoubt: what a call has brought is asked for again once somebody doubts it, and a call that has not succeeded is
-// left alone.
-func TestDoubt(t *testing.T) {
+// TestRepeat: what a call has brought is asked for again once somebody asks to repeat it, and a call that has not
+// succeeded is left alone.
+func TestRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0)
 		tries := 0
@@ -102,29 +102,29 @@ func TestDoubt(t *testing.T) {
 			return a
 		}
 		ask()
-		r.doubt(o.uid, "probe")
+		r.repeat(o.uid, "probe")
 		if a := ask(); r.woken.Load() != 3 || a.Given || tries != 2 {
-			t.Errorf("after a doubt: woken %d times, %+v, %d tries", r.woken.Load(), a, tries)
+			t.Errorf("after a repeat: woken %d times, %+v, %d tries", r.woken.Load(), a, tries)
 		}
 		err = errors.New("its key is not replaced yet")
-		r.doubt(o.uid, "probe")
+		r.repeat(o.uid, "probe")
 		ask()
 		if a := ask(); a.Given || a.Value != value || a.Until.IsZero() || tries != 3 {
 			t.Errorf("after a failure that has brought something: %+v, %d tries", a, tries)
 		}
 		value = nil
-		r.doubt(o.uid, "probe")
+		r.repeat(o.uid, "probe")
 		ask()
-		r.doubt(o.uid, "probe")
-		r.doubt(o.uid, "other")
+		r.repeat(o.uid, "probe")
+		r.repeat(o.uid, "other")
 		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 4 {
-			t.Errorf("a doubt shortened the back-off: %+v, %d tries", a, tries)
+			t.Errorf("a repeat shortened the back-off: %+v, %d tries", a, tries)
 		}
 	})
 }
 
-// TestDoubtWhileUnderWay: what a call brings is not taken for true if somebody has doubted it while it was under way.
-func TestDoubtWhileUnderWay(t *testing.T) {
+// TestRepeatWhileUnderWay: what a call brings is not taken for true if somebody has asked to repeat the call meanwhile.
+func TestRepeatWhileUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0)
 		tries, release := 0, make(chan error)
@@ -135,13 +135,13 @@ func TestDoubtWhileUnderWay(t *testing.T) {
 			return a
 		}
 		ask()
-		r.doubt(o.uid, "probe")
+		r.repeat(o.uid, "probe")
 		release <- nil
 		synctest.Wait()
 		if a := ask(); a.Given || tries != 2 || r.woken.Load() != 1 {
-			t.Errorf("after a success that was doubted: %+v, %d tries, woken %d times", a, tries, r.woken.Load())
+			t.Errorf("after a success that was to be repeated: %+v, %d tries, woken %d times", a, tries, r.woken.Load())
 		}
-		r.doubt(o.uid, "probe")
+		r.repeat(o.uid, "probe")
 		release <- errors.New("no")
 		synctest.Wait()
 		if a := ask(); a.Err == nil || a.Until.IsZero() || tries != 2 {
@@ -237,9 +237,9 @@ func TestBackOff(t *testing.T) {
 		"terminal":         {fault.Failed(fault.ClassPermanent, "No", "no"), 1, 0},
 		"an event first":   {fault.Pending("Missing", "no"), 1, 0},
 		"by its own word":  {fault.ClassUnavailable.After(7*time.Minute, "Later", "no"), 9, 7 * time.Minute},
-		"for an hour":      {fault.ClassRateLimited.Turn(time.Hour, "Busy", "no"), 1, time.Hour},
-		"a little longer":  {fault.ClassRateLimited.Turn(62*time.Minute, "Busy", "no"), 1, 62 * time.Minute},
-		"for a year":       {fault.ClassRateLimited.Turn(8760*time.Hour, "Busy", "no"), 1, 63 * time.Minute},
+		"for an hour":      {fault.ClassRateLimited.AfterExactly(time.Hour, "Busy", "no"), 1, time.Hour},
+		"a little longer":  {fault.ClassRateLimited.AfterExactly(62*time.Minute, "Busy", "no"), 1, 62 * time.Minute},
+		"for a year":       {fault.ClassRateLimited.AfterExactly(8760*time.Hour, "Busy", "no"), 1, 63 * time.Minute},
 		"asked to be left": {fault.ClassRateLimited.After(0, "Busy", "no"), 1, time.Minute},
 		"a credential":     {fault.ClassCredential.After(0, "Denied", "no"), 2, 4 * time.Minute},
 	} {

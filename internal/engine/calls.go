@@ -56,8 +56,8 @@ type Call struct {
 	// Gate says whether to send the call, when its turn has come. A call that is not sent ends with ErrDropped, and its
 	// object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
 	Gate func(now time.Time) (send bool)
-	// Run makes the call. Its context ends after the lane's timeout, with the term, and when the engine stops. A panic in
-	// Run is a fault.Panic in the outcome.
+	// Run makes the call. Its context ends after the lane's timeout, with the term, and when the engine stops. A panic
+	// in Run is a fault.Panic in the outcome.
 	Run func(ctx context.Context) (any, error)
 }
 
@@ -77,8 +77,8 @@ func (o Outcome) Problem() string {
 	return o.Err.Error()
 }
 
-// stands reports whether there is something to doubt.
-func (o Outcome) stands() bool { return o.Err == nil || o.Value != nil }
+// repeatable reports whether the call may be repeated: it has brought something.
+func (o Outcome) repeatable() bool { return o.Err == nil || o.Value != nil }
 
 // owner is the object that a call is for.
 type owner struct {
@@ -95,22 +95,22 @@ type owner struct {
 type call struct {
 	Call
 
-	owner   owner
-	serial  uint64
-	since   time.Time
-	started bool
-	landed  bool
-	// void says that nobody wants the outcome any more.
-	void    bool
-	outcome Outcome
+	owner    owner
+	serial   uint64
+	since    time.Time
+	started  bool
+	finished bool
+	// unwanted says that nobody wants the outcome any more.
+	unwanted bool
+	outcome  Outcome
 	// before are the failed tries with the same inputs; nil without one.
 	before *tries
 	// judged says that before counts the outcome too.
 	judged bool
 	// seen says that somebody has looked at the outcome.
 	seen bool
-	// doubted says that what it brings may be out of date by the time that it comes.
-	doubted bool
+	// stale says that what it brings may be out of date by the time that it comes.
+	stale bool
 	// bytes are those of its lane when it was started.
 	bytes int
 }
@@ -124,8 +124,8 @@ func (l load) and(calls, bytes int) load { return load{l.calls + calls, l.bytes 
 type lane struct {
 	limit int
 	// bytes is how much memory one call takes at most.
-	bytes int
-	inAir int
+	bytes   int
+	running int
 	// namespaces says how many calls of each are under way.
 	namespaces map[string]int
 	// lines are the calls that wait, the oldest first.
@@ -164,7 +164,7 @@ type Calls struct {
 	objects    map[types.UID]map[string]*call
 	lanes      map[string]*lane
 	namespaces map[string]load
-	inAir      load
+	running    load
 	serial     uint64
 	// awaits says that somebody waits for the term to go on.
 	awaits bool
@@ -177,7 +177,7 @@ func newCalls(ctx context.Context, o Options) *Calls {
 	}
 }
 
-// start puts a call into its lane, unless the same one with the same inputs is under way or has landed.
+// start puts a call into its lane, unless the same one with the same inputs is under way or has finished.
 func (c *Calls) start(o owner, wanted Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,13 +185,13 @@ func (c *Calls) start(o owner, wanted Call) {
 		if known.Inputs == wanted.Inputs || known.finishes(wanted) {
 			return
 		}
-		known.void = true
+		known.unwanted = true
 	}
 	c.put(o, wanted, nil)
 }
 
 // finishes reports whether a call with other inputs has to wait for this one.
-func (w *call) finishes(other Call) bool { return w.keeps(other) && w.started && !w.landed }
+func (w *call) finishes(other Call) bool { return w.keeps(other) && w.started && !w.finished }
 
 // keeps reports whether what this call brings is looked at before a call with other inputs is made.
 func (w *call) keeps(other Call) bool { return w.Finish != "" && w.Finish == other.Finish }
@@ -217,24 +217,24 @@ func (c *Calls) put(o owner, wanted Call, before *tries) {
 	}
 }
 
-// take returns the outcome of a call that has landed, and forgets the call.
+// take returns the outcome of a call that has finished, and forgets the call.
 func (c *Calls) take(uid types.UID, name string) (Outcome, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.objects[uid][name]
-	if known == nil || !known.landed {
+	if known == nil || !known.finished {
 		return Outcome{}, false
 	}
 	c.drop(uid, name)
 	return known.outcome, true
 }
 
-// last returns the outcome of a call that has landed, and keeps it.
+// last returns the outcome of a call that has finished, and keeps it.
 func (c *Calls) last(uid types.UID, name string) (Outcome, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.objects[uid][name]
-	if known == nil || !known.landed {
+	if known == nil || !known.finished {
 		return Outcome{}, false
 	}
 	known.seen = true
@@ -257,17 +257,17 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
-// doubt drops a call that has brought something, and wakes its object. One that is under way is dropped when it has:
-// what it brings may have been seen before the doubt arose.
-func (c *Calls) doubt(uid types.UID, name string) {
+// repeat drops a call that has brought something, and wakes its object. One that is under way is dropped when it has:
+// what it brings may have been seen before somebody asked to repeat the call.
+func (c *Calls) repeat(uid types.UID, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.objects[uid][name]
 	switch {
 	case known == nil:
-	case !known.landed:
-		known.doubted = known.started
-	case known.outcome.stands():
+	case !known.finished:
+		known.stale = known.started
+	case known.outcome.repeatable():
 		c.drop(uid, name)
 		known.owner.wake()
 	}
@@ -276,7 +276,7 @@ func (c *Calls) doubt(uid types.UID, name string) {
 func (c *Calls) drop(uid types.UID, name string) {
 	calls := c.objects[uid]
 	if known := calls[name]; known != nil {
-		known.void = true
+		known.unwanted = true
 	}
 	delete(calls, name)
 	if len(calls) == 0 {
@@ -297,19 +297,19 @@ func (c *Calls) dispatch() {
 		}
 		l.remove(next)
 		if next.Gate != nil && !next.Gate(c.now()) {
-			c.land(next, Outcome{Err: ErrDropped, At: c.now()})
+			c.finish(next, Outcome{Err: ErrDropped, At: c.now()})
 			continue
 		}
 		c.serial++
 		namespace := next.line().namespace
 		l.turns[namespace] = c.serial
-		l.inAir++
+		l.running++
 		l.namespaces[namespace]++
 		next.bytes = l.bytes
-		c.inAir = c.inAir.and(1, next.bytes)
+		c.running = c.running.and(1, next.bytes)
 		c.namespaces[namespace] = c.namespaces[namespace].and(1, next.bytes)
 		next.started, next.since = true, c.now()
-		go c.fly(next)
+		go c.send(next)
 	}
 }
 
@@ -336,7 +336,7 @@ func (c *Calls) pick() (*lane, *call) {
 	var best *call
 	for name, l := range c.lanes {
 		next := l.next(func(namespace string) bool { return c.fits(l, namespace) })
-		if l.inAir == 0 && len(l.lines) == 0 {
+		if l.running == 0 && len(l.lines) == 0 {
 			delete(c.lanes, name)
 		}
 		if next != nil && (best == nil || c.before(l, next, from, best)) {
@@ -350,11 +350,11 @@ func (c *Calls) pick() (*lane, *call) {
 // lane.
 func (c *Calls) fits(l *lane, namespace string) bool {
 	here, all := l.namespaces[namespace], c.namespaces[namespace]
-	if !share.May(here, 2*l.limit-l.inAir, 1) {
+	if !share.May(here, 2*l.limit-l.running, 1) {
 		return false
 	}
-	return all.calls == 0 || leaveRoom(here, all.calls, c.total.calls-c.inAir.calls, 1) &&
-		leaveRoom(here*l.bytes, all.bytes, c.total.bytes-c.inAir.bytes, l.bytes)
+	return all.calls == 0 || leaveRoom(here, all.calls, c.total.calls-c.running.calls, 1) &&
+		leaveRoom(here*l.bytes, all.bytes, c.total.bytes-c.running.bytes, l.bytes)
 }
 
 // leaveRoom reports whether a namespace that holds all, and here of them in a lane, may have more of what is free.
@@ -367,13 +367,13 @@ func leaveRoom(here, all, free, more int) bool {
 func (c *Calls) before(l *lane, a *call, m *lane, b *call) bool {
 	return cmp.Or(
 		cmp.Compare(c.namespaces[a.line().namespace].calls, c.namespaces[b.line().namespace].calls),
-		cmp.Compare(l.inAir, m.inAir), cmp.Compare(a.serial, b.serial)) < 0
+		cmp.Compare(l.running, m.running), cmp.Compare(a.serial, b.serial)) < 0
 }
 
 // next returns the call whose turn it is in the lane, of the namespaces that there is room for; nil if there is none.
 func (l *lane) next(fits func(namespace string) bool) (next *call) {
 	for in, waiting := range l.lines {
-		for len(waiting) > 0 && waiting[0].void {
+		for len(waiting) > 0 && waiting[0].unwanted {
 			waiting = waiting[1:]
 		}
 		if l.lines[in] = waiting; len(waiting) == 0 {
@@ -406,7 +406,7 @@ func (l *lane) remove(first *call) {
 
 func (w *call) line() line { return line{w.Urgency, cmp.Or(w.Tenant, w.owner.name.Namespace)} }
 
-func (c *Calls) fly(w *call) {
+func (c *Calls) send(w *call) {
 	ctx, end := c.term.Within(c.ctx)
 	defer end()
 	outcome := c.run(ctx, w.Call)
@@ -418,29 +418,29 @@ func (c *Calls) fly(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l, namespace := c.lanes[w.Lane.Name], w.line().namespace
-	l.inAir--
+	l.running--
 	if l.namespaces[namespace]--; l.namespaces[namespace] == 0 {
 		delete(l.namespaces, namespace)
 	}
-	c.inAir = c.inAir.and(-1, -w.bytes)
+	c.running = c.running.and(-1, -w.bytes)
 	if c.namespaces[namespace] = c.namespaces[namespace].and(-1, -w.bytes); c.namespaces[namespace].calls == 0 {
 		delete(c.namespaces, namespace)
 	}
-	if cut && !w.void {
+	if cut && !w.unwanted {
 		c.put(w.owner, w.Call, w.before) // what it has done is found out as after a crash
 	} else {
-		c.land(w, outcome)
+		c.finish(w, outcome)
 	}
 	c.dispatch()
 }
 
-// land notes the outcome and wakes the object. It is called with the lock held.
-func (c *Calls) land(w *call, outcome Outcome) {
-	w.landed, w.outcome = true, outcome
-	if w.void {
+// finish notes the outcome and wakes the object. It is called with the lock held.
+func (c *Calls) finish(w *call, outcome Outcome) {
+	w.finished, w.outcome = true, outcome
+	if w.unwanted {
 		return
 	}
-	if w.doubted && outcome.stands() {
+	if w.stale && outcome.repeatable() {
 		c.drop(w.owner.uid, w.Name)
 	}
 	w.owner.wake()
@@ -458,12 +458,12 @@ func (c *Calls) run(ctx context.Context, w Call) (o Outcome) {
 	return Outcome{Value: value, Err: err}
 }
 
-// underWay reports whether a call has been sent, and has not come back.
-func (c *Calls) underWay(uid types.UID, name string) bool {
+// isRunning reports whether a call has been sent, and has not come back.
+func (c *Calls) isRunning(uid types.UID, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.objects[uid][name]
-	return w != nil && w.started && !w.landed
+	return w != nil && w.started && !w.finished
 }
 
 // under returns the names of the calls of a kind for an object that are under way, in order. Two kinds may work on one
@@ -473,7 +473,7 @@ func (c *Calls) under(o owner) []string {
 	defer c.mu.Unlock()
 	var out []string
 	for name, w := range c.objects[o.uid] {
-		if !w.landed && w.owner.kind == o.kind {
+		if !w.finished && w.owner.kind == o.kind {
 			out = append(out, name)
 		}
 	}
@@ -481,14 +481,14 @@ func (c *Calls) under(o owner) []string {
 	return out
 }
 
-// all returns the calls that have not landed, in no order.
+// all returns the calls that have not finished, in no order.
 func (c *Calls) all() []call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []call
 	for _, calls := range c.objects {
 		for w := range maps.Values(calls) {
-			if !w.landed {
+			if !w.finished {
 				out = append(out, *w)
 			}
 		}

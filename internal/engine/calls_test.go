@@ -53,7 +53,7 @@ func (r *rig) do(object, lane string, limit int, run func(context.Context) (any,
 	return c
 }
 
-func (r *rig) landed(object string) (Outcome, bool) { return r.take(r.owner(object).uid, "do") }
+func (r *rig) finished(object string) (Outcome, bool) { return r.take(r.owner(object).uid, "do") }
 
 func silent(ctx context.Context) (any, error) {
 	<-ctx.Done()
@@ -67,7 +67,7 @@ func TestAnOutcomeIsTakenOnce(t *testing.T) {
 		run := func(context.Context) (any, error) { runs.Add(1); return 7, errors.New("no") }
 		r.do("a", "lane", 1, run)
 		r.do("a", "lane", 1, run)
-		if _, ok := r.landed("a"); ok {
+		if _, ok := r.finished("a"); ok {
 			t.Fatal("an outcome before the call")
 		}
 		synctest.Wait()
@@ -76,10 +76,10 @@ func TestAnOutcomeIsTakenOnce(t *testing.T) {
 		if runs.Load() != 1 || r.woken.Load() != 1 {
 			t.Fatalf("%d runs, woken %d times", runs.Load(), r.woken.Load())
 		}
-		if o, ok := r.landed("a"); !ok || o.Value != 7 || o.Err == nil {
+		if o, ok := r.finished("a"); !ok || o.Value != 7 || o.Err == nil {
 			t.Fatalf("%+v, %v", o, ok)
 		}
-		if _, ok := r.landed("a"); ok {
+		if _, ok := r.finished("a"); ok {
 			t.Fatal("the outcome was given twice")
 		}
 		r.do("a", "lane", 1, run)
@@ -97,7 +97,7 @@ func TestACallIsUnderWay(t *testing.T) {
 		r.do("sent", "lane", 1, func(context.Context) (any, error) { <-back; return true, nil })
 		r.do("waits", "lane", 1, func(context.Context) (any, error) { return true, nil })
 		synctest.Wait()
-		is := func(name string) bool { return r.Calls.underWay(r.owner(name).uid, "do") }
+		is := func(name string) bool { return r.Calls.isRunning(r.owner(name).uid, "do") }
 		if !is("sent") || is("waits") || is("unknown") {
 			t.Errorf("sent %t, waits %t, unknown %t", is("sent"), is("waits"), is("unknown"))
 		}
@@ -140,8 +140,8 @@ func TestSilentServersDelayNobodyElse(t *testing.T) {
 					put(fmt.Sprintf("%s/silent-%d", c.namespace, n), lane, 1, silent)
 				}
 				synctest.Wait()
-				if r.inAir.calls != c.underWay {
-					t.Errorf("%d calls to silent servers are under way, want %d", r.inAir.calls, c.underWay)
+				if r.running.calls != c.underWay {
+					t.Errorf("%d calls to silent servers are under way, want %d", r.running.calls, c.underWay)
 				}
 				began := time.Now()
 				for n := range 20 {
@@ -179,8 +179,8 @@ func TestRoomForTheNextNamespace(t *testing.T) {
 				t.Fatalf("no call of namespace %d is under way", i)
 			}
 		}
-		if r.inAir.calls > total+namespaces || r.namespaces["tenant-0"].calls != total/2 || r.namespaces["tenant-1"].calls != total/4 {
-			t.Errorf("%d calls are under way: %v", r.inAir.calls, r.namespaces)
+		if r.running.calls > total+namespaces || r.namespaces["tenant-0"].calls != total/2 || r.namespaces["tenant-1"].calls != total/4 {
+			t.Errorf("%d calls are under way: %v", r.running.calls, r.namespaces)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestHalfOfTheCalls(t *testing.T) {
 func (r *rig) underWay() (map[string]load, load) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.namespaces), r.inAir
+	return maps.Clone(r.namespaces), r.running
 }
 
 // TestTurnsInALane: the more urgent go first, then the namespaces take turns, then the older goes first.
@@ -292,7 +292,7 @@ func TestGate(t *testing.T) {
 		if n, woken := sent.Load(), r.woken.Load(); n != 2 || woken != 50 {
 			t.Fatalf("%d were sent after the first refusal, %d objects woken", n, woken)
 		}
-		if o, ok := r.landed("order-40"); !ok || !errors.Is(o.Err, ErrDropped) {
+		if o, ok := r.finished("order-40"); !ok || !errors.Is(o.Err, ErrDropped) {
 			t.Errorf("one that was not sent: %+v, %v", o, ok)
 		}
 		parked.Store(false)
@@ -317,7 +317,7 @@ func TestOtherInputsTakeThePlace(t *testing.T) {
 		synctest.Wait()
 		r.start(r.owner("a"), call("new"))
 		time.Sleep(time.Minute)
-		if o, ok := r.landed("a"); !ok || o.Value != "new" || r.woken.Load() != 1 {
+		if o, ok := r.finished("a"); !ok || o.Value != "new" || r.woken.Load() != 1 {
 			t.Errorf("%+v, woken %d times", o, r.woken.Load())
 		}
 	})
@@ -336,8 +336,8 @@ func TestForgottenObject(t *testing.T) {
 		r.forget(r.owner("b").uid)
 		close(hold)
 		synctest.Wait()
-		if r.woken.Load() != 0 || len(r.objects) != 0 || len(r.lanes) != 0 || r.inAir != (load{}) {
-			t.Errorf("woken %d times, %d objects, %d lanes, %v under way", r.woken.Load(), len(r.objects), len(r.lanes), r.inAir)
+		if r.woken.Load() != 0 || len(r.objects) != 0 || len(r.lanes) != 0 || r.running != (load{}) {
+			t.Errorf("woken %d times, %d objects, %d lanes, %v under way", r.woken.Load(), len(r.objects), len(r.lanes), r.running)
 		}
 	})
 }
@@ -349,10 +349,10 @@ func TestPanicsAndTimeouts(t *testing.T) {
 		r.start(r.owner("silent"), Call{Name: "do", Lane: Lane{Name: "lane", Limit: 1, Timeout: time.Minute}, Run: silent})
 		time.Sleep(2 * time.Minute)
 		var bug *fault.Panic
-		if o, ok := r.landed("panics"); !ok || !errors.As(o.Err, &bug) {
+		if o, ok := r.finished("panics"); !ok || !errors.As(o.Err, &bug) {
 			t.Errorf("%+v, %v", o, ok)
 		}
-		if o, ok := r.landed("silent"); !ok || !errors.Is(o.Err, context.DeadlineExceeded) {
+		if o, ok := r.finished("silent"); !ok || !errors.Is(o.Err, context.DeadlineExceeded) {
 			t.Errorf("%+v, %v", o, ok)
 		}
 	})
@@ -434,7 +434,7 @@ func TestNoCallAfterTheTerm(t *testing.T) {
 			t.Errorf("sent %v, want %v", sent, want)
 		}
 		for _, name := range []string{"asked", "started", "second", "late"} {
-			if o, ok := r.landed(name); !ok || o.Err != nil || o.Value != name {
+			if o, ok := r.finished(name); !ok || o.Err != nil || o.Value != name {
 				t.Errorf("%s: %+v, %v", name, o, ok)
 			}
 		}

@@ -67,12 +67,12 @@ func New(ctx context.Context, o Options) *Engine {
 	}
 }
 
-// Doubt drops what a call has brought for an object, and wakes the object to ask again: somebody has seen that the
+// Repeat drops what a call has brought for an object, and wakes the object to ask again: somebody has seen that the
 // answer may not be true any more. A call that has brought nothing is left alone.
-func (e *Engine) Doubt(object types.UID, call string) { e.calls.doubt(object, call) }
+func (e *Engine) Repeat(object types.UID, call string) { e.calls.repeat(object, call) }
 
 // UnderWay reports whether a call for an object has been sent, and has not come back: what it does may still happen.
-func (e *Engine) UnderWay(object types.UID, call string) bool { return e.calls.underWay(object, call) }
+func (e *Engine) UnderWay(object types.UID, call string) bool { return e.calls.isRunning(object, call) }
 
 // Await waits until this process may act. It returns an error only if ctx ends first.
 func (e *Engine) Await(ctx context.Context) error { return e.term.Wait(ctx) }

@@ -35,13 +35,13 @@ func TestPickGrows(t *testing.T) {
 				}
 				return func() {
 					c := newCalls(t.Context(), Options{CallsAtOnce: limits.Calls, Now: time.Now})
-					c.lanes["lane"] = &lane{inAir: 2, lines: map[line][]*call{}, turns: map[string]uint64{}, namespaces: map[string]int{}}
-					c.inAir = load{limits.Calls, limits.CallBytes}
-					c.namespaces["shop"] = c.inAir
+					c.lanes["lane"] = &lane{running: 2, lines: map[line][]*call{}, turns: map[string]uint64{}, namespaces: map[string]int{}}
+					c.running = load{limits.Calls, limits.CallBytes}
+					c.namespaces["shop"] = c.running
 					for _, w := range all {
 						c.start(w.owner, w.call)
 					}
-					c.inAir, c.namespaces["shop"], c.lanes["lane"].inAir = load{}, load{}, 0
+					c.running, c.namespaces["shop"], c.lanes["lane"].running = load{}, load{}, 0
 					if _, next := c.pick(); next == nil {
 						t.Fatal("none may start")
 					}

@@ -28,9 +28,9 @@ const (
 	stepsPerPass = 8
 	// nextPass is when an object goes on that has used them up.
 	nextPass = time.Second
-	// vainWrites is how many writes of a status in a row may change nothing before the object waits as after one that was
-	// refused.
-	vainWrites = 2
+	// maxUnkept is how many writes of a status in a row may change nothing before the object waits as after one that
+	// was refused.
+	maxUnkept = 2
 )
 
 // Kind says how the objects of one kind are worked on. O is the kind, M is what is remembered of an object while
@@ -104,18 +104,20 @@ type Pass[O client.Object, M any] struct {
 	// Retry is when the step is tried again after Kind.Refused, which may set it; zero for minutes.
 	Retry time.Duration
 
-	engine  *Engine
-	owner   owner
-	account *account
-	events  record.EventRecorder
+	engine *Engine
+	owner  owner
+	logged *logState
+	events record.EventRecorder
 }
 
-// Take returns the outcome of a call that has come back, and forgets the call.
-func (p *Pass[O, M]) Take(name string) (Outcome, bool) { return p.engine.calls.take(p.owner.uid, name) }
+// TakeOutcome returns the outcome of a call that has come back, and forgets the call.
+func (p *Pass[O, M]) TakeOutcome(name string) (Outcome, bool) {
+	return p.engine.calls.take(p.owner.uid, name)
+}
 
-// Last returns the outcome of a call that has come back, whatever its inputs were, and keeps it. It is for outcomes
-// that have to be stored before the call is made again.
-func (p *Pass[O, M]) Last(name string) (Outcome, bool) {
+// LastOutcome returns the outcome of a call that has come back, whatever its inputs were, and keeps it. It is for
+// outcomes that have to be stored before the call is made again.
+func (p *Pass[O, M]) LastOutcome(name string) (Outcome, bool) {
 	return p.engine.calls.last(p.owner.uid, name)
 }
 
@@ -136,7 +138,7 @@ func (p *Pass[O, M]) Tell(e Event) { p.tell(p.Object, e) }
 
 func (p *Pass[O, M]) tell(object client.Object, e Event) {
 	Emit(p.events, object, e)
-	p.account.because(e.Message, e.Reason)
+	p.logged.setCause(e.Message, e.Reason)
 }
 
 // Chance returns a number in [0,1).
@@ -164,7 +166,7 @@ type remembered[M any] struct {
 	// refused is what was last said of a refusal.
 	refused string
 	// conflicts are the passes in a row whose write came second, vain the status writes in a row that changed nothing.
-	conflicts, vain int
+	conflicts, unkept int
 }
 
 // Run returns the Runner of a kind, whose waits the engine lists from now on.
@@ -206,8 +208,8 @@ func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.Na
 }
 
 func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	told := &account{namespace: req.Namespace}
-	ctx = accounted(ctx, told)
+	told := &logState{namespace: req.Namespace}
+	ctx = withLogState(ctx, told)
 	for range stepsPerPass {
 		object := r.kind.New()
 		err := r.engine.client.Get(ctx, req.NamespacedName, object)
@@ -218,14 +220,14 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 			object.SetName(req.Name)
 		case apierrors.IsNotFound(err):
 			r.forget(req.NamespacedName)
-			r.account(told, owner{kind: r.kind.Name, name: req.NamespacedName}, Wait{}, For{}, nil)
+			r.logWait(told, owner{kind: r.kind.Name, name: req.NamespacedName}, Wait{}, For{}, nil)
 			return reconcile.Result{}, nil
 		case err != nil:
 			return reconcile.Result{}, err
 		}
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{
-			Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object), account: told, events: r.kind.Events,
+			Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object), logged: told, events: r.kind.Events,
 		}
 		if Paused(object) {
 			return r.rest(known, p.owner, told, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
@@ -243,9 +245,9 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 	return reconcile.Result{RequeueAfter: nextPass}, nil
 }
 
-// LeftAlone reports whether nothing is done for an object: it is paused, or a stub. An object that is being deleted is
+// IsIgnored reports whether nothing is done for an object: it is paused, or a stub. An object that is being deleted is
 // finished, or its finalizers would keep it for ever.
-func LeftAlone(object client.Object) bool {
+func IsIgnored(object client.Object) bool {
 	return Paused(object) || stub.Is(object) && object.GetDeletionTimestamp() == nil
 }
 
@@ -271,12 +273,12 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		err = r.write(ctx, p, plan)
 	}
 	switch {
-	case errors.Is(err, ErrAnew), overlay.IsGone(err) && !r.exists(ctx, p.Object):
+	case errors.Is(err, ErrDecideAgain), overlay.IsGone(err) && !r.exists(ctx, p.Object):
 		return Plan{Again: true}, nil
 	case err != nil:
 		return Plan{}, r.refused(p, known, err)
 	}
-	plan = r.notInVain(p, known, plan)
+	plan = r.stopUnkept(p, known, plan)
 	object := client.Object(p.Object)
 	if plan.Status != nil {
 		object = plan.Status
@@ -293,7 +295,7 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 // tooLarge returns what is done for a stub instead of what its kind would do: it says so. False for any other object.
 func (r *Runner[O, M, S, A]) tooLarge(p *Pass[O, M], known *remembered[M]) (Plan, bool) {
 	said := stub.TooLarge(p.Object)
-	if said == "" || !LeftAlone(p.Object) {
+	if said == "" || !IsIgnored(p.Object) {
 		return Plan{}, false
 	}
 	plan := Plan{Waits: For{What: WaitEvent, Detail: said}}
@@ -307,17 +309,17 @@ func (r *Runner[O, M, S, A]) tooLarge(p *Pass[O, M], known *remembered[M]) (Plan
 	return plan, true
 }
 
-// notInVain makes an object wait whose status the API server does not keep: a field that the definition of the kind does
-// not have is dropped in silence, and would be written again and again.
-func (r *Runner[O, M, S, A]) notInVain(p *Pass[O, M], known *remembered[M], plan Plan) Plan {
+// stopUnkept makes an object wait whose status the API server does not keep: a field that the definition of the kind
+// does not have is dropped in silence, and would be written again and again.
+func (r *Runner[O, M, S, A]) stopUnkept(p *Pass[O, M], known *remembered[M], plan Plan) Plan {
 	if plan.Status == nil {
 		return plan
 	}
 	if plan.Status.GetResourceVersion() != p.Object.GetResourceVersion() {
-		known.vain = 0
+		known.unkept = 0
 		return plan
 	}
-	if known.vain++; known.vain >= vainWrites && plan.Again {
+	if known.unkept++; known.unkept >= maxUnkept && plan.Again {
 		plan.Again, plan.Events = false, nil
 		plan.Failure = fault.After(fault.WatchedWrites.With("").First, "StatusNotKept", "the API server does not keep the status of %s %s/%s: are the "+
 			"custom resource definitions older than the controller? Run chancery install",
@@ -334,9 +336,9 @@ func (r *Runner[O, M, S, A]) exists(ctx context.Context, object O) bool {
 	return !apierrors.IsNotFound(err) && (err != nil || now.GetUID() == object.GetUID())
 }
 
-// ErrAnew is the error of a step of a plan that could not be taken, and has left the reason in the memory. The engine
-// decides on the object anew at once.
-var ErrAnew = errors.New("the object is to be decided anew")
+// ErrDecideAgain is the error of a step of a plan that could not be taken, and has left the reason in the memory. The
+// engine decides on the object anew at once.
+var ErrDecideAgain = errors.New("the object is to be decided anew")
 
 // write takes the steps of a plan that write.
 func (r *Runner[O, M, S, A]) write(ctx context.Context, p *Pass[O, M], plan Plan) error {
@@ -371,7 +373,7 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 }
 
 // rest notes what the object waits for, and says when it is looked at again.
-func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *account, plan Plan, failure error) (reconcile.Result, error) {
+func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *logState, plan Plan, failure error) (reconcile.Result, error) {
 	result, err := interpret(failure)
 	if apierrors.IsConflict(failure) {
 		result.RequeueAfter = fault.Conflicts.With("").Step(known.conflicts + 1)
@@ -399,7 +401,7 @@ func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *account, 
 		}
 	}
 	before := r.waitsNow(known, wait, now)
-	r.account(told, o, wait, before, err)
+	r.logWait(told, o, wait, before, err)
 	if err != nil {
 		err = &Logged{err}
 	}

@@ -222,11 +222,11 @@ func TestStub(t *testing.T) {
 		e.shown = large
 		e.pass(t)
 		e.pass(t)
-		if w := e.engine.Waits(); asked != 0 || len(e.events.Events) != 1 || len(w) != 1 || !strings.Contains(w[0].Detail, "memory") || !LeftAlone(large) {
+		if w := e.engine.Waits(); asked != 0 || len(e.events.Events) != 1 || len(w) != 1 || !strings.Contains(w[0].Detail, "memory") || !IsIgnored(large) {
 			t.Errorf("asked %d times, %d events, waits %+v", asked, len(e.events.Events), w)
 		}
 		large.DeletionTimestamp = &now
-		if e.pass(t); asked != 1 || LeftAlone(large) {
+		if e.pass(t); asked != 1 || IsIgnored(large) {
 			t.Errorf("being deleted: asked %d times, want once", asked)
 		}
 	})
@@ -470,7 +470,7 @@ func TestAnew(t *testing.T) {
 		if *p.Memory > 10 {
 			return Plan{Wake: time.Now().Add(time.Hour)}, nil
 		}
-		step := func(context.Context) error { steps++; *p.Memory = 10; return fmt.Errorf("store: %w", ErrAnew) }
+		step := func(context.Context) error { steps++; *p.Memory = 10; return fmt.Errorf("store: %w", ErrDecideAgain) }
 		return Plan{First: step, Events: []Event{{Reason: "Stored"}}}, nil
 	}
 	result, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName})

@@ -36,10 +36,10 @@ func (l *Logged) Error() string { return l.Err.Error() }
 // Unwrap returns the error.
 func (l *Logged) Unwrap() error { return l.Err }
 
-// Everyday reports whether an error comes in a cluster that is in order, and goes without anybody's help: somebody else
-// has written first, an object or its namespace is being deleted, the API server is started again, the process stops,
-// or may not act for a while.
-func Everyday(err error) bool {
+// IsTransient reports whether an error comes in a cluster that is in order, and goes without anybody's help: somebody
+// else has written first, an object or its namespace is being deleted, the API server is started again, the process
+// stops, or may not act for a while.
+func IsTransient(err error) bool {
 	switch {
 	case err == nil:
 		return false
@@ -56,8 +56,8 @@ func Everyday(err error) bool {
 	}
 }
 
-// account is what the log tells of one pass.
-type account struct {
+// logState is what the log tells of one pass.
+type logState struct {
 	mu sync.Mutex
 	// namespace of the object.
 	namespace string
@@ -70,8 +70,8 @@ type account struct {
 // accountKey is the key of the context of a pass for its account.
 type accountKey struct{}
 
-// accounted returns the context of a pass, whose writes are noted in the account.
-func accounted(ctx context.Context, a *account) context.Context {
+// withLogState returns the context of a pass, whose writes are noted in the account.
+func withLogState(ctx context.Context, a *logState) context.Context {
 	ctx = overlay.Noting(ctx, func(verb, kind string, name types.NamespacedName) {
 		text := verb + " " + kind + " " + name.Name
 		if name.Namespace != a.namespace && name.Namespace != "" {
@@ -83,7 +83,7 @@ func accounted(ctx context.Context, a *account) context.Context {
 }
 
 // did notes a change.
-func (a *account) did(step string) {
+func (a *logState) did(step string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.steps = append(a.steps, step)
@@ -97,8 +97,8 @@ func few(list []string) string {
 	return strings.Join(list, "; ")
 }
 
-// because notes a cause, and the reason of the event that says it.
-func (a *account) because(cause, reason string) {
+// setCause notes a cause, and the reason of the event that says it.
+func (a *logState) setCause(cause, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// A pass may have thousands of causes: only those that are told are compared.
@@ -117,7 +117,7 @@ func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 		return
 	}
 	what, why := newIn(old, changed)
-	a, within := ctx.Value(accountKey{}).(*account)
+	a, within := ctx.Value(accountKey{}).(*logState)
 	step := strings.TrimSpace("set status " + strings.Join(what, ", "))
 	if !within {
 		e.log.V(1).Info("turn", "object", objectOf(e.client.KindOf(changed), client.ObjectKeyFromObject(changed)), "step", step)
@@ -132,7 +132,7 @@ func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 // Tell emits an event about an object outside of a pass, and writes the line of the log about the event.
 func (e *Engine) Tell(recorder record.EventRecorder, object client.Object, event Event) {
 	Emit(recorder, object, event)
-	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &account{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
+	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &logState{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
 }
 
 // objectOf is an object in a line of the log.
@@ -141,7 +141,7 @@ func objectOf(kind string, name types.NamespacedName) string {
 }
 
 // line writes the line of the log about an account. An error that is not everyday is one in the log, too.
-func (e *Engine) line(kind string, name types.NamespacedName, a *account, next string, err error) {
+func (e *Engine) line(kind string, name types.NamespacedName, a *logState, next string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	cause := cmp.Or(few(a.causes), clip(a.status))
@@ -152,21 +152,21 @@ func (e *Engine) line(kind string, name types.NamespacedName, a *account, next s
 	if next != "" {
 		values = append(values, "next", next)
 	}
-	if err != nil && !Everyday(err) {
+	if err != nil && !IsTransient(err) {
 		e.log.Error(nil, decided, values...)
 		return
 	}
 	e.log.Info(decided, values...)
 }
 
-// account writes the line of the log about a pass that has ended, if the pass has changed something, or has failed for
+// logWait writes the line of the log about a pass that has ended, if the pass has changed something, or has failed for
 // a reason that is new. That the object waits for something else comes at level 1.
-func (r *Runner[O, M, S, A]) account(a *account, o owner, wait Wait, before For, err error) {
+func (r *Runner[O, M, S, A]) logWait(a *logState, o owner, wait Wait, before For, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	changed := wait.For != before
-	repeated := before.What == WaitBackOff && Everyday(err)
+	repeated := before.What == WaitBackOff && IsTransient(err)
 	failed := wait.What == WaitBackOff && !repeated
 	if len(a.steps)+len(a.causes) == 0 && !(changed && failed) {
 		if log := r.engine.log.V(1); changed && log.Enabled() {
@@ -176,7 +176,7 @@ func (r *Runner[O, M, S, A]) account(a *account, o owner, wait Wait, before For,
 		return
 	}
 	if err != nil {
-		a.because(err.Error(), "")
+		a.setCause(err.Error(), "")
 	}
 	a.status = cmp.Or(a.status, wait.Detail)
 	r.engine.line(o.kind, o.name, a, r.next(o, wait), err)

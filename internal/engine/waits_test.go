@@ -20,7 +20,7 @@ func TestWaits(t *testing.T) {
 	}
 	add("any error", func(time.Duration) error { return errors.New("no") })
 	for _, class := range golden.Classes() {
-		add(string(class), func(asked time.Duration) error { return class.Turn(asked, "R", "no") })
+		add(string(class), func(asked time.Duration) error { return class.AfterExactly(asked, "R", "no") })
 	}
 	add("a terminal fault", func(time.Duration) error { return fault.Failed(fault.ClassUnavailable, "R", "no") })
 	add("a fault that is pending", func(time.Duration) error { return fault.Pending("R", "no") })

@@ -33,7 +33,7 @@ type signed struct {
 
 // above is what is known of the CA above a certificate: from the last request that was issued or, where none is
 // there, from the status of a CA issuer; nil for nothing.
-func (w *World) above(crt *certmanagerv1.Certificate) *signed {
+func (w *Cluster) above(crt *certmanagerv1.Certificate) *signed {
 	for _, request := range slices.Backward(w.Requests(crt)) {
 		if Describe(request).Outcome == Issued {
 			return aboveIn(request)
@@ -70,7 +70,7 @@ func aboveIn(request *certmanagerv1.CertificateRequest) *signed {
 
 // ofAuthority says what is wrong with a CA above a certificate that is good: it has expired, it expires before the
 // certificate, or the certificate was shortened to its end. A CA issuer signs all the same.
-func (w *World) ofAuthority(crt *certmanagerv1.Certificate, above *signed) Trouble {
+func (w *Cluster) ofAuthority(crt *certmanagerv1.Certificate, above *signed) Trouble {
 	if above == nil {
 		return Trouble{}
 	}

@@ -78,7 +78,7 @@ func nextBy(class cause.Class) string {
 }
 
 // troubleOf says what is in the way of a Certificate, given what is known of the CA above it.
-func (w *World) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble {
+func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
 	underWay := issuing != nil && issuing.Status == cmmeta.ConditionTrue
@@ -125,13 +125,13 @@ func (w *World) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble
 }
 
 // sceneOf is a cause with the Certificate and its issuer.
-func (w *World) sceneOf(crt *certmanagerv1.Certificate, c *cmmeta.Cause) cause.Scene {
+func (w *Cluster) sceneOf(crt *certmanagerv1.Certificate, c *cmmeta.Cause) cause.Scene {
 	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
 	return cause.Scene{Cause: c, Namespace: crt.Namespace, Certificate: crt.Name, Owner: cause.OwnerOf(crt), Issuer: issuer}
 }
 
 // ofLatest says what is in the way of the request under way, or of the last one that failed.
-func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found {
+func (w *Cluster) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found {
 	issuer, missing := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
 	request := w.requestOf(crt)
 	stale := request != nil && underWay && Describe(request).Outcome != Waiting
@@ -145,7 +145,7 @@ func (w *World) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found {
 }
 
 // ofRequest says what is in the way of a CertificateRequest.
-func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) found {
+func (w *Cluster) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 	find := func(t certmanagerv1.CertificateRequestConditionType) *certmanagerv1.CertificateRequestCondition {
 		return certmanagerv1.FindCertificateRequestCondition(cr.Status.Conditions, t)
 	}
@@ -188,7 +188,7 @@ func (w *World) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 }
 
 // orderOf is the Order of a request; nil if there is none.
-func (w *World) orderOf(cr metav1.Object) *acmev1.Order {
+func (w *Cluster) orderOf(cr metav1.Object) *acmev1.Order {
 	for _, child := range w.below(cr) {
 		if order, is := child.(*acmev1.Order); is {
 			return order
@@ -199,7 +199,7 @@ func (w *World) orderOf(cr metav1.Object) *acmev1.Order {
 
 // ofOrder says what is in the way of an Order: what one of its Challenges waits for or has failed with, or else what
 // the Order says itself.
-func (w *World) ofOrder(f *found, order *acmev1.Order) {
+func (w *Cluster) ofOrder(f *found, order *acmev1.Order) {
 	var challenges []*acmev1.Challenge
 	for _, child := range w.below(order) {
 		if c, is := child.(*acmev1.Challenge); is {
@@ -249,7 +249,7 @@ func notReady(issuer certmanagerv1.GenericIssuer) *certmanagerv1.IssuerCondition
 }
 
 // ofIssuer is an issuer that does not exist or is not ready.
-func (w *World) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
+func (w *Cluster) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
 	name := Name(n.Kind, n.Namespace, n.Name)
 	f := found{Scene: cause.Scene{Issuer: issuer}}
 	if issuer == nil {

@@ -51,8 +51,8 @@ type Report struct {
 
 // Trouble is what is in the way of a certificate; empty if nothing is.
 type Trouble struct {
-	// Class is the kind of trouble in a word or two, the same for all certificates with such a trouble: a problem type of
-	// ACME, a class of failure, or words of this package.
+	// Class is the kind of trouble in a word or two, the same for all certificates with such a trouble: a problem type
+	// of ACME, a class of failure, or words of this package.
 	Class string `json:"class,omitempty"`
 	// Cause is what is wrong.
 	Cause string `json:"cause,omitempty"`
@@ -64,8 +64,8 @@ type Trouble struct {
 	Command string `json:"command,omitempty"`
 }
 
-// World is what is known of a cluster, or of a namespace of it.
-type World struct {
+// Cluster is what is known of a cluster, or of a namespace of it.
+type Cluster struct {
 	now      time.Time
 	children map[types.UID][]metav1.Object
 	issuers  map[string]certmanagerv1.GenericIssuer
@@ -73,9 +73,9 @@ type World struct {
 	unread   map[string]bool
 }
 
-// NewWorld returns a World of the objects that were read. The kinds in unread could not be read.
-func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *World {
-	w := &World{
+// NewCluster returns a Cluster of the objects that were read. The kinds in unread could not be read.
+func NewCluster(objects []metav1.Object, unread map[string]bool, now time.Time) *Cluster {
+	w := &Cluster{
 		now: now, unread: unread, children: map[types.UID][]metav1.Object{},
 		issuers: map[string]certmanagerv1.GenericIssuer{}, shared: map[types.NamespacedName]string{},
 	}
@@ -101,14 +101,14 @@ func NewWorld(objects []metav1.Object, unread map[string]bool, now time.Time) *W
 }
 
 // At returns the same world at another time.
-func (w *World) At(now time.Time) *World {
+func (w *Cluster) At(now time.Time) *Cluster {
 	at := *w
 	at.now = now
 	return &at
 }
 
 // Certificate explains a Certificate.
-func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
+func (w *Cluster) Certificate(crt *certmanagerv1.Certificate) Report {
 	r := Report{
 		Node: NodeOf(crt), Issuer: w.issuerNode(crt.Spec.IssuerRef, crt.Namespace),
 		Expires: crt.Status.NotAfter, Renews: crt.Status.RenewalTime, Secret: crt.Spec.SecretName, Names: namesOf(crt),
@@ -126,7 +126,7 @@ func (w *World) Certificate(crt *certmanagerv1.Certificate) Report {
 }
 
 // Request explains a CertificateRequest that no Certificate has made.
-func (w *World) Request(cr *certmanagerv1.CertificateRequest) Report {
+func (w *Cluster) Request(cr *certmanagerv1.CertificateRequest) Report {
 	r := Report{Node: w.tree(cr), Issuer: w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), Since: &cr.CreationTimestamp}
 	f := w.ofRequest(cr)
 	r.Trouble = f.trouble(w.now)
@@ -137,7 +137,7 @@ func (w *World) Request(cr *certmanagerv1.CertificateRequest) Report {
 }
 
 // SigningRequest explains a CertificateSigningRequest.
-func (w *World) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Report {
+func (w *Cluster) SigningRequest(csr *certificatesv1.CertificateSigningRequest) Report {
 	kind, namespace, name := SignerOf(csr.Spec.SignerName)
 	ref := cmmeta.IssuerReference{Kind: kind, Name: name}
 	r := Report{Node: w.tree(csr), Issuer: w.issuerNode(ref, namespace), Since: &csr.CreationTimestamp}
@@ -186,7 +186,7 @@ func NodeOf(o metav1.Object) Node {
 }
 
 // tree is an object with what was made for it.
-func (w *World) tree(o metav1.Object) Node {
+func (w *Cluster) tree(o metav1.Object) Node {
 	n := NodeOf(o)
 	for _, child := range w.below(o) {
 		n.Children = append(n.Children, w.tree(child))
@@ -195,7 +195,7 @@ func (w *World) tree(o metav1.Object) Node {
 }
 
 // below is what an object owns, by what it is about.
-func (w *World) below(o metav1.Object) []metav1.Object {
+func (w *Cluster) below(o metav1.Object) []metav1.Object {
 	owned := slices.Clone(w.children[o.GetUID()])
 	slices.SortFunc(owned, func(x, y metav1.Object) int {
 		return cmp.Or(strings.Compare(Describe(x).Name, Describe(y).Name), strings.Compare(x.GetName(), y.GetName()))
@@ -204,7 +204,7 @@ func (w *World) below(o metav1.Object) []metav1.Object {
 }
 
 // Requests are those of a Certificate, the latest last.
-func (w *World) Requests(crt *certmanagerv1.Certificate) (requests []*certmanagerv1.CertificateRequest) {
+func (w *Cluster) Requests(crt *certmanagerv1.Certificate) (requests []*certmanagerv1.CertificateRequest) {
 	for _, child := range w.children[crt.UID] {
 		if r, is := child.(*certmanagerv1.CertificateRequest); is {
 			requests = append(requests, r)
@@ -217,7 +217,7 @@ func (w *World) Requests(crt *certmanagerv1.Certificate) (requests []*certmanage
 }
 
 // requestOf is the latest request of a Certificate; nil if there is none.
-func (w *World) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateRequest {
+func (w *Cluster) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateRequest {
 	requests := w.Requests(crt)
 	if len(requests) == 0 {
 		return nil
@@ -226,7 +226,7 @@ func (w *World) requestOf(crt *certmanagerv1.Certificate) *certmanagerv1.Certifi
 }
 
 // issuer is what a reference names; nil with missing if it does not exist, and nil without if it was not read.
-func (w *World) issuer(ref cmmeta.IssuerReference, namespace string) (issuer certmanagerv1.GenericIssuer, missing bool) {
+func (w *Cluster) issuer(ref cmmeta.IssuerReference, namespace string) (issuer certmanagerv1.GenericIssuer, missing bool) {
 	if ref.IsExternal() {
 		return nil, false
 	}
@@ -235,7 +235,7 @@ func (w *World) issuer(ref cmmeta.IssuerReference, namespace string) (issuer cer
 	return issuer, issuer == nil && !w.unread[kind]
 }
 
-func (w *World) issuerNode(ref cmmeta.IssuerReference, namespace string) Node {
+func (w *Cluster) issuerNode(ref cmmeta.IssuerReference, namespace string) Node {
 	issuer, missing := w.issuer(ref, namespace)
 	if issuer != nil {
 		return NodeOf(issuer)

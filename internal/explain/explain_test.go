@@ -116,7 +116,7 @@ func TestTrouble(t *testing.T) {
 		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: said{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "(in 60m)", "lift the pause there"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
-		got := NewWorld(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
+		got := NewCluster(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
 		for _, pair := range [][2]string{{got.Class, c.want.Class}, {got.Cause, c.want.Cause}, {got.NextTry, c.want.NextTry}, {got.WhatToDo, c.want.WhatToDo}} {
 			if (pair[0] == "") != (pair[1] == "") || !strings.Contains(pair[0], pair[1]) {
 				t.Errorf("%s: %+v\nwant %+v", name, got, c.want)
@@ -130,9 +130,9 @@ func TestTrouble(t *testing.T) {
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	cr := request()
-	got := NewWorld([]metav1.Object{cr, issuer(cmmeta.ConditionTrue, "")}, nil, now).Request(cr)
-	if got.Kind != "CertificateRequest" || got.Issuer.State != "ready" || got.Class != "NotApproved" || !strings.HasPrefix(got.Head(now), "new: nobody has approved or denied the request: CertificateRequest web-1") {
-		t.Errorf("%s: %+v", got.Head(now), got)
+	got := NewCluster([]metav1.Object{cr, issuer(cmmeta.ConditionTrue, "")}, nil, now).Request(cr)
+	if got.Kind != "CertificateRequest" || got.Issuer.State != "ready" || got.Class != "NotApproved" || !strings.HasPrefix(got.StateAndCause(now), "new: nobody has approved or denied the request: CertificateRequest web-1") {
+		t.Errorf("%s: %+v", got.StateAndCause(now), got)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestSigningRequest(t *testing.T) {
 	csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "agent", UID: "agent"}}
 	csr.Spec.SignerName = "issuers.cert-manager.io/shop.acme"
 	mine := &certmanagerv1.Issuer{ObjectMeta: object("acme", ""), Status: issuer(cmmeta.ConditionTrue, "").Status}
-	explain := func(objects ...metav1.Object) Report { return NewWorld(objects, nil, now).SigningRequest(csr) }
+	explain := func(objects ...metav1.Object) Report { return NewCluster(objects, nil, now).SigningRequest(csr) }
 	if got := explain(); got.Cause != "Issuer shop/acme does not exist" || got.Issuer.State != "does not exist" {
 		t.Errorf("without issuer: %+v", got)
 	}

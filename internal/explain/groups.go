@@ -39,7 +39,7 @@ func Groups(reports []Report, now time.Time) []Group {
 		key := [2]string{r.Class, strings.Replace(Name(r.Issuer.Kind, r.Issuer.Namespace, r.Issuer.Name), " ", "/", 1)}
 		g := found[key]
 		if g == nil {
-			g = &Group{Class: key[0], Issuer: key[1], Cause: cmp.Or(r.Cause, r.Head(now)), WhatToDo: r.WhatToDo, NextTry: r.NextTry}
+			g = &Group{Class: key[0], Issuer: key[1], Cause: cmp.Or(r.Cause, r.StateAndCause(now)), WhatToDo: r.WhatToDo, NextTry: r.NextTry}
 			found[key] = g
 		}
 		if expired(r, now) {

@@ -22,7 +22,7 @@ func TestExplanationsCostNoSquare(t *testing.T) {
 			objects = append(objects, crt)
 		}
 		return func() {
-			w := NewWorld(objects, nil, now)
+			w := NewCluster(objects, nil, now)
 			for _, o := range objects {
 				w.Certificate(o.(*certmanagerv1.Certificate))
 			}

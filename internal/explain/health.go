@@ -33,12 +33,12 @@ func (h Health) rank() int { return slices.Index(Healths(), h) }
 
 // Health returns the health of a Certificate. It is right even without the objects made for the Certificate, if the
 // controller has noted the cause in the status.
-func (w *World) Health(crt *certmanagerv1.Certificate) Health {
+func (w *Cluster) Health(crt *certmanagerv1.Certificate) Health {
 	above := w.above(crt)
 	return w.health(crt, w.troubleOf(crt, above), above)
 }
 
-func (w *World) health(crt *certmanagerv1.Certificate, t Trouble, above *signed) Health {
+func (w *Cluster) health(crt *certmanagerv1.Certificate, t Trouble, above *signed) Health {
 	ends, next := crt.Status.NotAfter, crt.Status.NextTry
 	switch {
 	case ends != nil && !w.now.Before(ends.Time), ends != nil && above != nil && !w.now.Before(above.caEnds):

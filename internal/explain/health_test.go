@@ -72,7 +72,7 @@ func TestHealth(t *testing.T) {
 		known := unready("", "").Spec.IssuerRef
 		acme := issuer(cmmeta.ConditionTrue, "")
 		acme.Name = known.Name
-		w := NewWorld([]metav1.Object{c.crt, authority(c.ca), acme}, nil, now)
+		w := NewCluster([]metav1.Object{c.crt, authority(c.ca), acme}, nil, now)
 		if got, reported := w.Health(c.crt), w.Certificate(c.crt); got != c.want || reported.Health != c.want {
 			t.Errorf("%s: %s, and %s in the report: %+v", name, got, reported.Health, reported.Trouble)
 		}
@@ -87,7 +87,7 @@ func TestSearch(t *testing.T) {
 	}
 	other := good("other", time.Hour, "a.b.example.com")
 	other.Namespace, other.UID, other.Status.Conditions = "bank", types.UID("other"), nil
-	w := NewWorld(append(all, other, authority(9*time.Hour)), nil, now)
+	w := NewCluster(append(all, other, authority(9*time.Hour)), nil, now)
 	var reports []Report
 	for _, o := range append(all, other) {
 		reports = append(reports, w.Certificate(o.(*certmanagerv1.Certificate)))

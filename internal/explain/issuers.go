@@ -32,7 +32,7 @@ type IssuerRow struct {
 	// CANotAfter is when the first certificate of the CA expires, for a CA issuer.
 	CANotAfter *metav1.Time `json:"caNotAfter,omitempty"`
 	// Challenges are those that have not ended.
-	Challenges Tally `json:"challenges"`
+	Challenges ChallengeCounts `json:"challenges"`
 	// Certificates are those that name it, NotReady how many of them are not ready.
 	Certificates int `json:"certificates"`
 	NotReady     int `json:"notReady"`
@@ -43,8 +43,8 @@ type IssuerRow struct {
 	Trouble
 }
 
-// Tally counts Challenges by what the scheduler makes them do.
-type Tally struct {
+// ChallengeCounts counts Challenges by what the scheduler makes them do.
+type ChallengeCounts struct {
 	// InFlight have a slot, Queued were not started, and Parked have given their slot to others while they wait.
 	InFlight int `json:"inFlight"`
 	Queued   int `json:"queued"`
@@ -100,7 +100,7 @@ func issuerRow(issuer certmanagerv1.GenericIssuer, now time.Time) *IssuerRow {
 	}
 	row.Trouble = ofIssuersCA(Name(node.Kind, node.Namespace, node.Name), issuer, now)
 	if notReady(issuer) != nil {
-		f := (&World{}).ofIssuer(node, issuer)
+		f := (&Cluster{}).ofIssuer(node, issuer)
 		row.Trouble = f.trouble(now)
 	}
 	return row
@@ -137,7 +137,7 @@ func (r *IssuerRow) count(crt *certmanagerv1.Certificate) {
 	}
 }
 
-func (t *Tally) count(c *acmev1.Challenge) {
+func (t *ChallengeCounts) count(c *acmev1.Challenge) {
 	if c.Status.State.IsFinal() {
 		return
 	}

@@ -16,8 +16,8 @@ func (n Node) Title() string {
 	return Name(n.Kind, n.Namespace, n.Name)
 }
 
-// Says returns the reason of the object; empty if an object that was made for it says the same.
-func (n Node) Says() string {
+// OwnReason returns the reason of the object; empty if an object that was made for it says the same.
+func (n Node) OwnReason() string {
 	if repeated(n.Children, n.Reason) {
 		return ""
 	}
@@ -47,8 +47,8 @@ type Line struct {
 	Label, Text string
 }
 
-// Head is the first line of a report without its object: the state, and the cause if there is one.
-func (r Report) Head(now time.Time) string {
+// StateAndCause is the first line of a report without its object: the state, and the cause if there is one.
+func (r Report) StateAndCause(now time.Time) string {
 	switch {
 	case r.Cause != "":
 		return r.State + ": " + r.Cause

@@ -33,9 +33,9 @@ type Fault struct {
 	Reason string
 	// Delay is how long to wait before the next try; only for KindAfter.
 	Delay time.Duration
-	// Turn says that the end of Delay was set for this very call: a turn in a queue, a Retry-After. Else Delay
+	// Exact says that the end of Delay was set for this very call: a turn in a queue, a Retry-After. Else Delay
 	// is a period, the same after each try.
-	Turn bool
+	Exact bool
 	// Class says what kind of failure it is; empty if nothing is known.
 	Class Class
 	// Problem is the type of the problem document in the other side's answer (RFC 9457), such as
@@ -110,7 +110,7 @@ func (c Class) Passes() bool {
 // Answered is the failure of a call that the other side has answered. problem is the type of the problem document, and
 // wait the time that the answer asks to wait; both may be empty.
 func Answered(class Class, problem string, wait time.Duration, err error) *Fault {
-	f := &Fault{Kind: KindAfter, Class: class, Problem: problem, Turn: true, Delay: wait, Err: err}
+	f := &Fault{Kind: KindAfter, Class: class, Problem: problem, Exact: true, Delay: wait, Err: err}
 	if !class.Passes() {
 		f.Kind = KindTerminal
 	}
@@ -120,8 +120,8 @@ func Answered(class Class, problem string, wait time.Duration, err error) *Fault
 // MayPass reports whether the same call may work later.
 func (f *Fault) MayPass() bool { return f.Kind != KindTerminal }
 
-// Believed returns the fault for a caller that takes the answer for that of the other side: Unsure is false.
-func (f *Fault) Believed() *Fault {
+// Certain returns the fault for a caller that takes the answer for that of the other side: Unsure is false.
+func (f *Fault) Certain() *Fault {
 	sure := *f
 	sure.Unsure = false
 	if !f.Class.Passes() {
@@ -165,9 +165,9 @@ func (c Class) After(delay time.Duration, reason, format string, args ...any) er
 	return &Fault{Kind: KindAfter, Class: c, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
 }
 
-// Turn is After for a call whose next try has a time of its own: a turn in a queue, a Retry-After.
-func (c Class) Turn(delay time.Duration, reason, format string, args ...any) error {
-	return &Fault{Kind: KindAfter, Class: c, Turn: true, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
+// AfterExactly is After for a call whose next try has a time of its own: a turn in a queue, a Retry-After.
+func (c Class) AfterExactly(delay time.Duration, reason, format string, args ...any) error {
+	return &Fault{Kind: KindAfter, Class: c, Exact: true, Reason: reason, Delay: delay, Err: fmt.Errorf(format, args...)}
 }
 
 // Of returns the outermost Fault in err's chain, or nil if err carries none.

@@ -103,9 +103,9 @@ func (i *Inventory) Objects() []metav1.Object { return slices.Collect(maps.Value
 // Unread are the kinds that the user may not read.
 func (i *Inventory) Unread() map[string]bool { return i.unread }
 
-// World explains the objects.
-func (i *Inventory) World(now time.Time) *explain.World {
-	return explain.NewWorld(i.Objects(), i.unread, now)
+// Cluster explains the objects.
+func (i *Inventory) Cluster(now time.Time) *explain.Cluster {
+	return explain.NewCluster(i.Objects(), i.unread, now)
 }
 
 // Certificates are those that the selector takes, by namespace and name.

@@ -71,9 +71,9 @@ func (c *Claims) drop(name types.NamespacedName) {
 	delete(c.known, name)
 }
 
-// Rivals returns the Certificates that may own the Secret of a Certificate: the Certificate itself, the oldest that
-// names the Secret, and the Certificate called named if it names the Secret, too.
-func (c *Claims) Rivals(crt *certmanagerv1.Certificate, named string) []*certmanagerv1.Certificate {
+// PossibleOwners returns the Certificates that may own the Secret of a Certificate: the Certificate itself, the oldest
+// that names the Secret, and the Certificate called named if it names the Secret, too.
+func (c *Claims) PossibleOwners(crt *certmanagerv1.Certificate, named string) []*certmanagerv1.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	secret, out := secretOf(crt), []*certmanagerv1.Certificate{crt}

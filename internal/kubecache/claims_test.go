@@ -36,7 +36,7 @@ func TestClaims(t *testing.T) {
 	}
 	owner := func(of *certmanagerv1.Certificate, named string) string {
 		facts := &facts.Secret{Named: named != "", CertificateName: named}
-		return certificate.SecretOwner(c.Rivals(of, named), facts)
+		return certificate.SecretOwner(c.PossibleOwners(of, named), facts)
 	}
 	expect := func(what, got, want string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestClaimsGrow(t *testing.T) {
 				c.Note(crt)
 			}
 			for _, crt := range all {
-				if got := certificate.SecretOwner(c.Rivals(crt, ""), nil); got != crt.Name {
+				if got := certificate.SecretOwner(c.PossibleOwners(crt, ""), nil); got != crt.Name {
 					t.Fatalf("%s belongs to %s", crt.Name, got)
 				}
 				c.Forget(client.ObjectKeyFromObject(crt))

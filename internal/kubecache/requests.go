@@ -33,8 +33,8 @@ func NewRequests() *Requests { return &Requests{issued: map[types.UID]issued{}} 
 // away is what the cached status has in place of a certificate that Requests keeps, or that nothing needs.
 const away = "-"
 
-// Away reports whether the PKCS#10 request and the certificate were taken out of a CertificateRequest.
-func Away(r *certmanagerv1.CertificateRequest) bool {
+// IsStripped reports whether the PKCS#10 request and the certificate were taken out of a CertificateRequest.
+func IsStripped(r *certmanagerv1.CertificateRequest) bool {
 	return bytes.Equal(r.Status.Certificate, []byte(away))
 }
 
@@ -58,7 +58,7 @@ func (b *Requests) Transform(obj any) (any, error) {
 		share(&c.Status)
 		share(&c.Reason, &c.Message)
 	}
-	if len(r.Status.Certificate) == 0 || Away(r) {
+	if len(r.Status.Certificate) == 0 || IsStripped(r) {
 		return r, nil
 	}
 	if owner := metav1.GetControllerOfNoCopy(r); owner != nil && owner.Kind == certmanagerv1.CertificateKind {
@@ -73,7 +73,7 @@ func (b *Requests) Transform(obj any) (any, error) {
 // Complete puts the PKCS#10 request and the certificate back into r, a copy of a CertificateRequest in the cache. It
 // returns false if they are not kept any more.
 func (b *Requests) Complete(r *certmanagerv1.CertificateRequest) bool {
-	if !Away(r) {
+	if !IsStripped(r) {
 		return true
 	}
 	b.mu.Lock()

@@ -39,7 +39,7 @@ func causes() string {
 			if row.Class != cause.Class(class) {
 				continue
 			}
-			says := row.Says
+			says := row.Meaning
 			if says == "" {
 				says = "what the message says"
 			}

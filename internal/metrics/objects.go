@@ -218,7 +218,7 @@ func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 			return nil
 		})
 	}
-	w, counts := explain.NewWorld(objects, unread, now), map[explain.Health]int{}
+	w, counts := explain.NewCluster(objects, unread, now), map[explain.Health]int{}
 	for i := range certificates.Items {
 		counts[w.Health(&certificates.Items[i])]++
 	}

@@ -61,12 +61,12 @@ type Client struct {
 	owned   map[types.UID]map[ref]*entry
 	ageing  []ageing // in the order of expiry
 	serial  uint64
-	// flying are the names with calls that are not answered.
-	flying map[ref]*flight
+	// unanswered are the names with calls that are not answered.
+	unanswered map[ref]*unansweredCalls
 }
 
-// flight is what is known of a name while calls for it are not answered.
-type flight struct {
+// unansweredCalls is what is known of a name while calls for it are not answered.
+type unansweredCalls struct {
 	calls int
 	// gone is the last object that the watch has shown gone meanwhile; nil if none was.
 	gone client.Object
@@ -99,7 +99,7 @@ type ageing struct {
 func New(api client.Client, now func() time.Time) *Client {
 	return &Client{
 		api: api, now: now,
-		entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}, flying: map[ref]*flight{},
+		entries: map[ref]*entry{}, owned: map[types.UID]map[ref]*entry{}, unanswered: map[ref]*unansweredCalls{},
 	}
 }
 
@@ -267,8 +267,8 @@ func (c *Client) KindOf(obj client.Object) string {
 
 // keep makes a call, and keeps its answer, which is in obj. An object that the API server does not find is gone.
 func (c *Client) keep(r ref, obj client.Object, do func() error) error {
-	c.fly(r, 1)
-	defer c.fly(r, -1)
+	c.countUnanswered(r, 1)
+	defer c.countUnanswered(r, -1)
 	err := do()
 	switch {
 	case err == nil:
@@ -279,17 +279,17 @@ func (c *Client) keep(r ref, obj client.Object, do func() error) error {
 	return err
 }
 
-// fly counts the calls for a name that are not answered.
-func (c *Client) fly(r ref, calls int) {
+// countUnanswered counts the calls for a name that are not answered.
+func (c *Client) countUnanswered(r ref, calls int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.flying[r]
+	f := c.unanswered[r]
 	if f == nil {
-		f = &flight{}
-		c.flying[r] = f
+		f = &unansweredCalls{}
+		c.unanswered[r] = f
 	}
 	if f.calls += calls; f.calls == 0 {
-		delete(c.flying, r)
+		delete(c.unanswered, r)
 	}
 }
 
@@ -303,8 +303,8 @@ func IsGone(err error) bool {
 // deletion timestamp, and stays until the watch reports it gone.
 func (c *Client) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	r, uid := c.refTo(obj, client.ObjectKeyFromObject(obj)), obj.GetUID()
-	c.fly(r, 1)
-	defer c.fly(r, -1)
+	c.countUnanswered(r, 1)
+	defer c.countUnanswered(r, -1)
 	opts = append([]client.DeleteOption{client.Preconditions{UID: &uid}}, opts...)
 	err := c.api.Delete(ctx, obj, opts...)
 	if err == nil {
@@ -333,7 +333,7 @@ func (c *Client) Observe(obj client.Object, gone bool) {
 	r := c.refTo(obj, client.ObjectKeyFromObject(obj))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flying[r]; f != nil && gone {
+	if f := c.unanswered[r]; f != nil && gone {
 		f.gone = obj
 	}
 	e := c.entries[r]
@@ -372,11 +372,11 @@ func (c *Client) put(obj client.Object, after entry) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flying[r]; f != nil && f.gone != nil && compare(f.gone, e.obj) >= 0 {
+	if f := c.unanswered[r]; f != nil && f.gone != nil && compare(f.gone, e.obj) >= 0 {
 		return
 	}
 	if old := c.entries[r]; old != nil {
-		if old.outlasts(e) {
+		if old.mayOutlive(e) {
 			return
 		}
 		c.drop(r, old)
@@ -394,9 +394,9 @@ func (c *Client) put(obj client.Object, after entry) {
 	c.expire()
 }
 
-// outlasts reports whether e is news to nobody who knows this entry: the answer to
+// mayOutlive reports whether e is news to nobody who knows this entry: the answer to
 // a write may come after that to a later one.
-func (e *entry) outlasts(late *entry) bool {
+func (e *entry) mayOutlive(late *entry) bool {
 	if e.obj.GetUID() == late.obj.GetUID() {
 		return e.deleted || !late.deleted && compare(e.obj, late.obj) > 0
 	}

@@ -41,7 +41,7 @@ func EncodeJKS(k Keystore) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)
 	}
-	salts, err := k.salts(saltJKS)
+	salts, err := k.saltSource(saltJKS)
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (k Keystore) encoder(profile PKCS12Profile, purpose string) (*pkcs12.Encode
 	if strings.ContainsFunc(passwordText(k.Password), func(r rune) bool { return r > '\uffff' }) {
 		return nil, errors.New("the password has a character past U+FFFF, which PKCS#12 has no place for: use another password")
 	}
-	salts, err := k.salts(purpose, string(profile))
+	salts, err := k.saltSource(purpose, string(profile))
 	if err != nil {
 		return nil, err
 	}
@@ -144,9 +144,9 @@ func passwordText(password string) string {
 	return string(chars)
 }
 
-// salts returns an endless stream that looks random to all who lack the private key (SHAKE256, FIPS 202, keyed by its
-// first input). Each contents and each purpose has another stream, as RFC 6979 does for signatures.
-func (k Keystore) salts(purpose ...string) (io.Reader, error) {
+// saltSource returns an endless stream that looks random to all who lack the private key (SHAKE256, FIPS 202, keyed by
+// its first input). Each contents and each purpose has another stream, as RFC 6979 does for signatures.
+func (k Keystore) saltSource(purpose ...string) (io.Reader, error) {
 	key, err := x509.MarshalPKCS8PrivateKey(k.Key)
 	if err != nil {
 		return nil, fmt.Errorf("encode private key as PKCS#8: %w", err)

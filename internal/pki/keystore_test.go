@@ -300,7 +300,7 @@ func TestKeystoresAreReproducible(t *testing.T) {
 		}
 	}
 	salt := func(k Keystore, purpose ...string) string {
-		stream, err := k.salts(purpose...)
+		stream, err := k.saltSource(purpose...)
 		if err != nil {
 			t.Fatal(err)
 		}

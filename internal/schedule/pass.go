@@ -91,10 +91,10 @@ func decide(s state) plan {
 	p.decided(p.starting, Starting)
 	for _, i := range p.queue {
 		if p.outcomes[i] != Starting {
-			p.outcomes[i] = p.obstacle(i)
+			p.outcomes[i] = p.whyWaiting(i)
 		}
 	}
-	p.decided(p.victims(), Parking)
+	p.decided(p.chooseParked(), Parking)
 	p.writeAgain()
 	return p.plan
 }
@@ -307,8 +307,8 @@ func (p *pass) start(i int) {
 	}
 }
 
-// obstacle is what keeps a challenge in line from starting.
-func (p *pass) obstacle(i int) Outcome {
+// whyWaiting is what keeps a challenge in line from starting.
+func (p *pass) whyWaiting(i int) Outcome {
 	full := func(of kind) bool { return p.tally(i, of).processing >= p.groups[p.facts[i].groups[of]].limit }
 	switch {
 	case p.nameTaken(i):
@@ -326,10 +326,10 @@ func (p *pass) obstacle(i int) Outcome {
 	}
 }
 
-// victims chooses the challenges to park. Of those that yield, the longest started come first; a challenge is parked if
-// its slot lets another one start that could not start otherwise, or if another one waits for the name that it holds
-// from then on: HoldsUntil ends that. To find out, it gives slots away that are not free yet.
-func (p *pass) victims() (victims []int) {
+// chooseParked chooses the challenges to park. Of those that yield, the longest started come first; a challenge is
+// parked if its slot lets another one start that could not start otherwise, or if another one waits for the name that
+// it holds from then on: HoldsUntil ends that. To find out, it gives slots away that are not free yet.
+func (p *pass) chooseParked() (victims []int) {
 	if len(p.yielding) == 0 || p.options.Cap <= 0 || len(p.queue) == len(p.starting) {
 		return nil
 	}

@@ -290,13 +290,13 @@ func (s *Scheduler) Remove(k Key) (changed bool) {
 		}
 	}
 	if len(s.vacant) > len(s.places)+manyVacant {
-		s.closeRanks()
+		s.compact()
 	}
 	return true
 }
 
-// closeRanks gives the groups new places, with none vacant: each place costs every pass a little.
-func (s *Scheduler) closeRanks() {
+// compact gives the groups new places, with none vacant: each place costs every pass a little.
+func (s *Scheduler) compact() {
 	old, moved := s.groups, make([]int, len(s.groups))
 	s.groups, s.vacant = nil, nil
 	for key, place := range s.places {

@@ -21,8 +21,8 @@ const (
 	caLife = 365 * 24 * time.Hour
 	// skew is how much earlier certificates begin, for clients whose clocks are behind.
 	skew = 5 * time.Minute
-	// settle bounds how long a certificate is kept that is due, because its successor's CA is new.
-	settle = time.Hour
+	// maxOverlap bounds how long a certificate is kept that is due, because its successor's CA is new.
+	maxOverlap = time.Hour
 	// maxCAs is how many CAs a bundle has at most.
 	maxCAs = 8
 )
@@ -145,7 +145,7 @@ func (a *authority) signed(leaf *x509.Certificate) bool {
 // is in the bundle no more.
 func (a *authority) due(leaf *x509.Certificate, now time.Time) time.Time {
 	due := afterTwoThirds(leaf)
-	settled := a.cert.NotBefore.Add(min(leaf.NotAfter.Sub(leaf.NotBefore)/6, settle))
+	settled := a.cert.NotBefore.Add(min(leaf.NotAfter.Sub(leaf.NotBefore)/6, maxOverlap))
 	trusted := func(ca *x509.Certificate) bool { return bytes.Equal(ca.SubjectKeyId, leaf.AuthorityKeyId) }
 	switch {
 	case !slices.ContainsFunc(a.bundle(now), trusted):

@@ -90,7 +90,7 @@ func New(o Options) (*Certificate, error) {
 		secrets: informersv1.NewFilteredSecretInformer(o.Client, o.Secret.Namespace, 0, toolscache.Indexers{},
 			func(l *metav1.ListOptions) { l.FieldSelector = named }),
 	}
-	ring := func(any) { c.ring() }
+	ring := func(any) { c.notifyAll() }
 	_, err := c.secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: ring, UpdateFunc: func(_, now any) { ring(now) }, DeleteFunc: ring,
 	})
@@ -133,7 +133,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 				c.o.Log.Error(err, "cannot keep the certificate to serve with, trying again", "secret", c.o.Secret.String())
 			}
 		}
-		stop := c.o.AfterFunc(max(next, retry), c.ring)
+		stop := c.o.AfterFunc(max(next, retry), c.notifyAll)
 		select {
 		case <-ctx.Done():
 			stop()
@@ -144,7 +144,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 	}
 }
 
-func (c *Certificate) ring() {
+func (c *Certificate) notifyAll() {
 	select {
 	case c.news <- struct{}{}:
 	default: // it rings already

@@ -90,7 +90,7 @@ func scenarios() []scenario {
 		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
 		{
 			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 6,
-			prepare: prepareCA, rests: layToRest,
+			prepare: prepareCA, rests: runAtRest,
 		},
 		{
 			name: "shims", title: "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", requestBudget: 8,

@@ -54,8 +54,8 @@ type Rest struct {
 	CPUGrowthBudget float64 `json:"cpuGrowthBudget"`
 }
 
-// layToRest fills the namespace up to --at-rest certificates that are in order, and starts the controller on them.
-func layToRest(ctx context.Context, r *run, work *workload, result *Scenario) (err error) {
+// runAtRest fills the namespace up to --at-rest certificates that are in order, and starts the controller on them.
+func runAtRest(ctx context.Context, r *run, work *workload, result *Scenario) (err error) {
 	out := &Rest{Certificates: max(r.AtRest, r.Certificates), Budget: restingMemory, StartBudgetMillis: millis(restingStart), CPUGrowthBudget: flatCPU, Unrelated: r.Unrelated}
 	r.say("%s: laying %d certificates to rest", result.Name, out.Certificates)
 	if err := r.seed(ctx, work); err != nil {

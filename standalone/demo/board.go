@@ -202,11 +202,11 @@ type branch struct {
 func (b *board) branches(t target) []branch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.climb(t)
+	return b.lockedBranches(t)
 }
 
-// climb is branches for a caller that holds mu.
-func (b *board) climb(t target) []branch {
+// lockedBranches is branches for a caller that holds mu.
+func (b *board) lockedBranches(t target) []branch {
 	object := b.find(t.kind, t.NamespacedName)
 	if object == nil {
 		return nil
@@ -233,7 +233,7 @@ func (b *board) reasons(t target) []string {
 		return []string{t.String() + " does not exist"}
 	}
 	lines := []string{explain.Describe(object).String()}
-	for _, below := range b.climb(t) {
+	for _, below := range b.lockedBranches(t) {
 		lines = append(lines, strings.Repeat("  ", below.depth)+below.String())
 	}
 	return append(lines, b.issuerLine(object))

@@ -62,7 +62,7 @@ func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 			flight = &directoryFlight{done: make(chan struct{})}
 			d.flight = flight
 			s.mu.Unlock()
-			s.flyDirectory(ctx, flight)
+			s.fetchForAll(ctx, flight)
 			return flight.dir, flight.err
 		}
 		s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 	}
 }
 
-// flyDirectory fetches for everyone who waits on flight.
-func (s *server) flyDirectory(ctx context.Context, flight *directoryFlight) {
+// fetchForAll fetches for everyone who waits on flight.
+func (s *server) fetchForAll(ctx context.Context, flight *directoryFlight) {
 	d := &s.directory
 	dir, err := s.requestDirectory(ctx)
 	s.mu.Lock()

@@ -35,7 +35,7 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 		First: func(ctx context.Context) error {
 			err := r.step(ctx, p, v, a)
 			if err != nil && r.refused(p, a, err) {
-				return engine.ErrAnew
+				return engine.ErrDecideAgain
 			}
 			return err
 		},
@@ -55,8 +55,8 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 	if !plan.Again {
 		plan.Waits = waitFor(crt, a)
 	}
-	// The issuer is asked beside the step, whether the step can be taken or not, and the step is taken whether the issuer
-	// can be asked or not.
+	// The issuer is asked beside the step, whether the step can be taken or not, and the step is taken whether the
+	// issuer can be asked or not.
 	var ask, revoke time.Time
 	var noAsk, noRevoke error
 	if a.Step == certificate.StepAskRenewalInfo {
@@ -80,7 +80,7 @@ func (r *certificates) taken(ctx context.Context, p *pass, v *view, a certificat
 		}
 	}
 	r.trace(p.Object, v, a)
-	p.Memory.settle(a.Step)
+	p.Memory.stepTaken(a.Step)
 	if s, was := a.Status, &p.Object.Status; s != nil && (!s.Cause.SameAs(was.Cause) || !s.NextTry.Equal(was.NextTry)) {
 		p.Memory.told = r.Now()
 	}
@@ -221,13 +221,13 @@ func (r *certificates) createKey(ctx context.Context, m *memory, crt *certmanage
 	found := &corev1.Secret{}
 	ours, err := r.Make(ctx, secret, found, crt)
 	if err == nil && (!ours || found.UID != "" && found.Labels[certmanagerv1.NextPrivateKeyLabel] != certmanagerv1.LabelTrue) {
-		return inTheWay("Secret %q is in the way of the next private key: delete it", secret.Name)
+		return blockedBy("Secret %q is in the way of the next private key: delete it", secret.Name)
 	}
 	return err
 }
 
-// inTheWay says that somebody else's object has a name that is needed. That object is not watched.
-func inTheWay(format, name string) error {
+// blockedBy says that somebody else's object has a name that is needed. That object is not watched.
+func blockedBy(format, name string) error {
 	return fault.Class(cause.InTheWay).After(30*time.Second, certmanagerv1.CertificateEventRequestFailed, format, name)
 }
 
@@ -293,7 +293,7 @@ func (r *certificates) createRequest(ctx context.Context, m *memory, crt *certma
 		r.self.Forget()
 	}
 	if err == nil && !ours {
-		return inTheWay("CertificateRequest %q is in the way and belongs to somebody else: delete it", a.Name)
+		return blockedBy("CertificateRequest %q is in the way and belongs to somebody else: delete it", a.Name)
 	}
 	return err
 }

@@ -85,15 +85,15 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 	}
 	owned := controller.OnOwned(certmanagerv1.GroupName, certmanagerv1.CertificateKind)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("certificates").
-		Watches(&certmanagerv1.Certificate{}, &unsettledFirst{now: r.Now, claims: r.claims}).
+		Watches(&certmanagerv1.Certificate{}, &inOrderLast{now: r.Now, claims: r.claims}).
 		Watches(&certmanagerv1.CertificateRequest{}, owned).
 		Watches(&corev1.Secret{}, owned).
 		WatchesRawSource(d.OnSecret(r.dependents)).
-		WatchesRawSource(d.OnIssuerSecret(r.concerned)).
+		WatchesRawSource(d.OnIssuerSecret(r.affectedBy)).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(matters()))
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.affectedBy), builder.WithPredicates(matters()))
 	}
 	return b.Complete(runner)
 }
@@ -154,7 +154,7 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 	if v.Secret != nil {
 		named = v.Secret.CertificateName
 	}
-	v.SecretOwner = certificate.SecretOwner(r.claims.Rivals(crt, named), v.Secret)
+	v.SecretOwner = certificate.SecretOwner(r.claims.PossibleOwners(crt, named), v.Secret)
 	if v.Keys, err = r.Secrets.Keys(ctx, crt.Namespace, crt.UID); err != nil {
 		return nil, err
 	}

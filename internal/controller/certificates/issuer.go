@@ -115,7 +115,7 @@ func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about fact
 // takeRenewalInfo remembers what the issuer has said when to renew. A failure that passes soon is no answer: the engine
 // asks again.
 func takeRenewalInfo(p *pass) {
-	said, ok := p.Last(renewalCall)
+	said, ok := p.LastOutcome(renewalCall)
 	if f := fault.Of(said.Err); !ok || f != nil && f.Kind == fault.KindAfter && f.Delay <= shortWait {
 		return
 	}
@@ -142,9 +142,9 @@ func answerOf(o engine.Outcome, about facts.Digest) *certificate.RenewalAnswer {
 	return answer
 }
 
-// concerned lists the Certificates that a change of their issuer, or of a Secret that the issuer names, matters to:
+// affectedBy lists the Certificates that a change of their issuer, or of a Secret that the issuer names, matters to:
 // those that wait for the issuer after a failure, or to be revoked, and all whose CA may be another one now.
-func (r *certificates) concerned(ctx context.Context, object client.Object) (out []reconcile.Request) {
+func (r *certificates) affectedBy(ctx context.Context, object client.Object) (out []reconcile.Request) {
 	issuer, ok := object.(certmanagerv1.GenericIssuer)
 	replaceable := ok && issuer.GetSpec().CA != nil
 	for _, o := range r.Find(ctx, &certmanagerv1.CertificateList{}, issuerIndex, controller.IssuerKey(object.GetNamespace(), object.GetName())) {
@@ -164,7 +164,7 @@ func matters() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
-		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.StandingOf(was) != controller.StandingOf(is) ||
+		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.IssuerState(was) != controller.IssuerState(is) ||
 			!equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
 	}})
 }

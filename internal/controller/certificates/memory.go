@@ -94,8 +94,8 @@ func (m *memory) postpone(step certificate.Step, cause error, now time.Time, cha
 	return true
 }
 
-// settle forgets that a step was postponed which is taken now, and that news had to be said.
-func (m *memory) settle(taken certificate.Step) {
+// stepTaken forgets that a step was postponed which is taken now, and that news had to be said.
+func (m *memory) stepTaken(taken certificate.Step) {
 	delete(m.postponed, taken)
 	if taken != certificate.StepRest {
 		m.refusals = cause.Refusals{}

@@ -59,7 +59,7 @@ func (r *certificates) observeRevocation(ctx context.Context, p *pass, v *view) 
 		v.Revocation = &revocation.Answer{ID: v.Pin.ID, Reason: v.Pin.Reason, Err: gone, Refused: true}
 		return nil
 	}
-	if last, landed := p.Last(revocationCall); landed {
+	if last, finished := p.LastOutcome(revocationCall); finished {
 		answer, _ := last.Value.(revocation.Answer)
 		answer.Err = last.Err
 		v.Revocation = &answer
@@ -181,7 +181,7 @@ func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.
 		return time.Time{}, err
 	}
 	answer := p.Ask(engine.Call{
-		Name: revocationCall, Inputs: fmt.Sprintf("%s %s %x %s %t", inputs, controller.StandingOf(issuer), pin.ID, pin.Reason, what.Key != nil),
+		Name: revocationCall, Inputs: fmt.Sprintf("%s %s %x %s %t", inputs, controller.IssuerState(issuer), pin.ID, pin.Reason, what.Key != nil),
 		Lane: laneOf(issuer), Urgency: 1,
 		Run: func(ctx context.Context) (any, error) {
 			err := by.Revoke(ctx, issuer, what)

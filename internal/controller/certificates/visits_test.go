@@ -45,7 +45,7 @@ type sharing struct {
 	raw    client.Client
 	of     *certificates
 	runner *runner
-	on     *unsettledFirst
+	on     *inOrderLast
 	queue  controller.Queue
 	// visits counts the Certificates that were read, each time that one was.
 	visits int
@@ -116,7 +116,7 @@ func (s *sharing) start(t *testing.T) {
 	})
 	s.queue = controller.NewQueue("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(s.queue.ShutDown)
-	s.on = &unsettledFirst{claims: s.of.claims, now: time.Now}
+	s.on = &inOrderLast{claims: s.of.claims, now: time.Now}
 	for _, crt := range s.all(t) {
 		s.on.Create(t.Context(), event.CreateEvent{Object: &crt, IsInInitialList: true}, s.queue)
 	}

@@ -285,7 +285,7 @@ func (r *injectables) plan(_ context.Context, p *pass, s injection.State, a inje
 		return plan, nil
 	}
 	if was != nil {
-		plan.First = func(ctx context.Context) error { return r.settle(ctx, p, s, a, was) }
+		plan.First = func(ctx context.Context) error { return r.writeBundles(ctx, p, s, a, was) }
 	}
 	return plan, nil
 }
@@ -301,9 +301,9 @@ func (r *injectables) read(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// settle writes the bundles, and what is known of old CAs, if any changes, and notes with what the injectable is in
-// order.
-func (r *injectables) settle(ctx context.Context, p *pass, s injection.State, a injection.Action, was *live) error {
+// writeBundles writes the bundles, and what is known of old CAs, if any changes, and notes with what the injectable is
+// in order.
+func (r *injectables) writeBundles(ctx context.Context, p *pass, s injection.State, a injection.Action, was *live) error {
 	source, err := injection.SourceOf(s.Annotations)
 	if err != nil {
 		return err

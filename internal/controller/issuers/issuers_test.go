@@ -239,7 +239,7 @@ func TestMoreToDoForAReadyIssuer(t *testing.T) {
 		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
 		b := newBench(t, is)
 		defer b.queue.ShutDown()
-		by := &unfinished{err: fault.ClassRateLimited.Turn(365*24*time.Hour, "", "not this year")}
+		by := &unfinished{err: fault.ClassRateLimited.AfterExactly(365*24*time.Hour, "", "not this year")}
 		b.deps.Signers[signer.TypeVault] = by
 		look := func(when string, probes int) {
 			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
@@ -257,7 +257,7 @@ func TestMoreToDoForAReadyIssuer(t *testing.T) {
 		look("at first", 1)
 		time.Sleep(66 * time.Minute)
 		look("after the wait", 2)
-		b.deps.Engine.Doubt(is.UID, controller.ProbeCall)
+		b.deps.Engine.Repeat(is.UID, controller.ProbeCall)
 		look("after a doubt", 3)
 	})
 }

@@ -42,7 +42,7 @@ func observeTest(p *pass, s *issuer.State) {
 	s.Testing = true
 	// The end of the process has ended a test with context.Canceled: the status stays, and the next process makes the
 	// test again.
-	if outcome, ok := p.Last(testCall); ok && !errors.Is(outcome.Err, context.Canceled) {
+	if outcome, ok := p.LastOutcome(testCall); ok && !errors.Is(outcome.Err, context.Canceled) {
 		tested, ended := outcome.Value.(issuer.Tested)
 		switch {
 		case !ended:
@@ -143,7 +143,7 @@ func soon(err error) time.Duration {
 
 // ownTurn is the wait before a step is tried again that waits for its turn; zero for one that has failed.
 func ownTurn(err error) time.Duration {
-	if f := fault.Of(err); f != nil && f.Turn {
+	if f := fault.Of(err); f != nil && f.Exact {
 		return max(f.Delay, time.Millisecond)
 	}
 	return 0

@@ -52,8 +52,8 @@ func TestTry(t *testing.T) {
 		return out
 	}
 	unseen, down := fault.After(solver.CheckPeriod, "NotPropagated", "not yet"), errors.New("no answer in time")
-	turn := fault.ClassRateLimited.Turn(time.Minute, "ProviderBusy", "others first")
-	long := fault.ClassRateLimited.Turn(time.Hour, "CredentialPaused", "paused")
+	turn := fault.ClassRateLimited.AfterExactly(time.Minute, "ProviderBusy", "others first")
+	long := fault.ClassRateLimited.AfterExactly(time.Hour, "CredentialPaused", "paused")
 	refused := fault.ClassCredential.After(time.Second, "UpdateRefused", "wrong key")
 	for name, tc := range map[string]struct {
 		solver *scripted

@@ -35,7 +35,7 @@ type ACMEDeps struct {
 // acmeIssuer is what an Order or a Challenge sees of its issuer.
 type acmeIssuer struct {
 	flow    acmeflow.Issuer
-	account acmeflow.Account
+	account acmeflow.AccountState
 	// remote is nil unless the account can be used.
 	remote *acmeaccount.Account
 }

@@ -57,12 +57,12 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	}
 	d.Engine.List(s.waits)
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
-	s.unvouched = func(ctx context.Context, c *acmev1.Challenge) (string, error) {
+	s.untrusted = func(ctx context.Context, c *acmev1.Challenge) (string, error) {
 		issuer, err := observeIssuer(ctx, d, acme.Accounts, c.Spec.IssuerRef, c.Namespace)
 		if err != nil {
 			return "", err
 		}
-		return r.unvouched(ctx, c, issuer.flow)
+		return r.untrusted(ctx, c, issuer.flow)
 	}
 	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
 		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events(challengesComponent),
@@ -128,26 +128,26 @@ func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeVi
 	if err != nil {
 		return challengeView{}, err
 	}
-	r.land(ctx, p)
-	if p.Memory.Flying == acmeflow.ChallengeWait && r.scheduler.isMended(ctx, client.ObjectKeyFromObject(challenge)) {
-		*p.Memory = p.Memory.Mended()
+	r.takeOutcome(ctx, p)
+	if p.Memory.Running == acmeflow.ChallengeWait && r.scheduler.takeCredentialChanged(ctx, client.ObjectKeyFromObject(challenge)) {
+		*p.Memory = p.Memory.CredentialChanged()
 	}
-	unvouched, err := r.unvouched(ctx, challenge, issuer.flow)
+	untrusted, err := r.untrusted(ctx, challenge, issuer.flow)
 	if err != nil {
 		return challengeView{}, err
 	}
 	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
-		Challenge: challenge, Unvouched: unvouched, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		Challenge: challenge, Untrusted: untrusted, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory), Replaced: r.replaced(ctx, challenge),
 	}}, nil
 }
 
-// unvouched says why a Challenge must not be solved; empty if it may be. What is cached of its Order may lag behind the
+// untrusted says why a Challenge must not be solved; empty if it may be. What is cached of its Order may lag behind the
 // Challenge: before that ends a Challenge, the API server is asked.
-func (r *challenges) unvouched(ctx context.Context, c *acmev1.Challenge, issuer acmeflow.Issuer) (string, error) {
+func (r *challenges) untrusted(ctx context.Context, c *acmev1.Challenge, issuer acmeflow.Issuer) (string, error) {
 	owner := metav1.GetControllerOf(c)
 	if owner == nil || owner.Kind != acmev1.OrderKind || owner.APIVersion != acmev1.SchemeGroupVersion().String() {
-		return acmeflow.Unvouched(nil, issuer, c), nil
+		return acmeflow.Untrusted(nil, issuer, c), nil
 	}
 	key := client.ObjectKey{Namespace: c.Namespace, Name: owner.Name}
 	judge := func(read func(*acmev1.Order) error) (string, error) {
@@ -156,7 +156,7 @@ func (r *challenges) unvouched(ctx context.Context, c *acmev1.Challenge, issuer 
 		if apierrors.IsNotFound(err) || order.UID != owner.UID {
 			order = nil
 		}
-		return acmeflow.Unvouched(order, issuer, c), client.IgnoreNotFound(err)
+		return acmeflow.Untrusted(order, issuer, c), client.IgnoreNotFound(err)
 	}
 	why, err := judge(func(o *acmev1.Order) error { return r.Client.Get(ctx, key, o) })
 	if err != nil || why == "" || c.Status.State.IsFinal() || c.DeletionTimestamp != nil {

@@ -33,18 +33,18 @@ func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, ste
 		if step == acmeflow.ChallengeCleanUp && r.replaced(ctx, c) { // meanwhile, while the call waited for its turn
 			return acmeflow.ChallengeOutcome{}, fault.ClassSolver.After(0, "", "another Challenge shows the same value")
 		}
-		return r.solve1(ctx, c, step, missed)
+		return r.callSolver(ctx, c, step, missed)
 	}
 	return call
 }
 
-// land takes in what a call has come back with.
-func (r *challenges) land(ctx context.Context, p *challengePass) {
+// takeOutcome takes in what a call has come back with.
+func (r *challenges) takeOutcome(ctx context.Context, p *challengePass) {
 	m := p.Memory
-	land(p.Take, m.Flying, m.Landed, func(o acmeflow.ChallengeOutcome, failure *fault.Fault) {
-		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), failure
+	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o acmeflow.ChallengeOutcome, failure *fault.Fault) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Running, r.Now(), p.Chance(), failure
 		if o.Step == acmeflow.ChallengeCheck {
-			r.scheduler.locked(ctx, func() { o.Settle = r.scheduler.settled.Delay(viewed(p.Object, m), r.Now()) })
+			r.scheduler.locked(ctx, func() { o.SettleTime = r.scheduler.settleTimes.Delay(propagationKey(p.Object, m), r.Now()) })
 		}
 		*m = m.After(o)
 	})
@@ -65,14 +65,15 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 		return lane
 	}
 	if config, err := json.Marshal(c.Spec.Solver.DNS01); err == nil && c.Spec.Solver.DNS01 != nil {
-		// A digest, since the engine keeps the name as long as it has calls of the lane, and a configuration may be large.
+		// A digest, since the engine keeps the name as long as it has calls of the lane, and a configuration may be
+		// large.
 		lane.Name = fmt.Sprintf("solver of %s, %x", r.solverNamespace(c), sha256.Sum256(config))
 	}
 	return lane
 }
 
-// solve1 makes one call to the solver. Its error is a fault.
-func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) (outcome acmeflow.ChallengeOutcome, err error) {
+// callSolver makes one call to the solver. Its error is a fault.
+func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) (outcome acmeflow.ChallengeOutcome, err error) {
 	s := r.Solvers[c.Spec.Type]
 	if s == nil {
 		return outcome, fault.ClassSolver.After(0, "", "this controller solves no %s challenges", c.Spec.Type)
@@ -94,7 +95,7 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	}
 	// What is written by DNS-01 is written in a zone: without one, nothing was.
 	outcome.Untouched = step == acmeflow.ChallengePresent && c.Spec.Type == acmev1.ChallengeTypeDNS01 && outcome.Zone == ""
-	failure := fault.Fault{Class: class, Turn: true}
+	failure := fault.Fault{Class: class, Exact: true}
 	if f := fault.Of(err); f != nil {
 		failure = *f
 		if f.Class == "" || step == acmeflow.ChallengeCheck {
@@ -106,10 +107,10 @@ func (r *challenges) solve1(ctx context.Context, c *acmev1.Challenge, step acmef
 	return outcome, &failure
 }
 
-// viewed names what others may be slow to see an answer of: the zone that a solver has told of,
+// propagationKey names what others may be slow to see an answer of: the zone that a solver has told of,
 // else the name. It is an issuer's: other CAs look from elsewhere, and nobody learns from
 // what the CA of another tenant says.
-func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
+func propagationKey(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 	place := m.Zone
 	if place == "" {
 		place = pki.DNSNameKey(c.Spec.DNSName)
@@ -119,14 +120,14 @@ func viewed(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 
 // learn notes what the end of a Challenge, once it is written, says about the next ones there.
 func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
-	switch settled := &r.scheduler.settled; {
-	case m.Belied(c):
-		waited := m.Settle
+	switch times := &r.scheduler.settleTimes; {
+	case m.ContradictsSelfCheck(c):
+		waited := m.SettleTime
 		if own := c.Spec.Solver.SettleTime; own != nil {
 			waited = max(waited, own.Duration)
 		}
-		r.scheduler.locked(ctx, func() { settled.Failed(viewed(c, m), waited, r.Now()) })
+		r.scheduler.locked(ctx, func() { times.Failed(propagationKey(c, m), waited, r.Now()) })
 	case c.Status.State == acmev1.Valid && !m.Passed.IsZero():
-		r.scheduler.locked(ctx, func() { settled.Succeeded(viewed(c, m), r.Now()) })
+		r.scheduler.locked(ctx, func() { times.Succeeded(propagationKey(c, m), r.Now()) })
 	}
 }

@@ -32,6 +32,6 @@ func (r *challenges) credentials(obj client.Object) []string {
 // mended a credential is looking.
 func (r *challenges) withCredential(ctx context.Context, secret client.Object) []reconcile.Request {
 	found := r.Indexed(ctx, &acmev1.ChallengeList{}, credentialIndex, secret.GetNamespace()+"/"+secret.GetName())
-	r.scheduler.mend(ctx, found)
+	r.scheduler.setCredentialChanged(ctx, found)
 	return found
 }

@@ -39,17 +39,17 @@ func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
 	return c
 }
 
-// land takes in what the call of a step has come back with: the call may not have been sent, or have been lost on its
-// way to an outcome.
-func land[T any](take func(call string) (engine.Outcome, bool), step fmt.Stringer, unsent func(), after func(o T, failure *fault.Fault)) {
-	landed, ok := take(step.String())
-	outcome, _ := landed.Value.(T)
-	switch f := fault.Of(landed.Err); {
+// takeOutcome takes in what the call of a step has come back with: the call may not have been sent, or have been lost
+// on its way to an outcome.
+func takeOutcome[T any](take func(call string) (engine.Outcome, bool), step fmt.Stringer, unsent func(), after func(o T, failure *fault.Fault)) {
+	finished, ok := take(step.String())
+	outcome, _ := finished.Value.(T)
+	switch f := fault.Of(finished.Err); {
 	case !ok:
-	case errors.Is(landed.Err, engine.ErrDropped):
+	case errors.Is(finished.Err, engine.ErrDropped):
 		unsent()
-	case landed.Err != nil && f == nil:
-		after(outcome, fault.Answered(fault.ClassUnavailable, "", 0, landed.Err))
+	case finished.Err != nil && f == nil:
+		after(outcome, fault.Answered(fault.ClassUnavailable, "", 0, finished.Err))
 	default:
 		after(outcome, f)
 	}

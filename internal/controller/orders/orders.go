@@ -115,7 +115,7 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 	if s := order.Status; fault.Class(s.FailureClass) == fault.ClassPermanent && s.FailureTime != nil && issuer.remote != nil {
 		issuer.remote.RefusedForGood(order.Namespace, acmeflow.Identifiers(order.Spec), s.FailureTime.Time)
 	}
-	r.land(p)
+	r.takeOutcome(p)
 	*p.Memory = p.Memory.Seen(r.Now())
 	made := r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process
 	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
@@ -233,11 +233,11 @@ func urgency(action acmeflow.OrderAction) int {
 	}
 }
 
-// land takes in what a call has come back with.
-func (r *orders) land(p *orderPass) {
+// takeOutcome takes in what a call has come back with.
+func (r *orders) takeOutcome(p *orderPass) {
 	m := p.Memory
-	land(p.Take, m.Flying, m.Landed, func(o acmeflow.OrderOutcome, failure *fault.Fault) {
-		o.Step, o.At, o.Jitter, o.Failure = m.Flying, r.Now(), p.Chance(), failure
+	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o acmeflow.OrderOutcome, failure *fault.Fault) {
+		o.Step, o.At, o.Jitter, o.Failure = m.Running, r.Now(), p.Chance(), failure
 		*m = m.After(o)
 	})
 }

@@ -35,7 +35,7 @@ func (r *orders) mayCreate(p *orderPass, problem error) error {
 	}
 	p.Memory.Unmade.After(c, r.Now())
 	p.Memory.Barred = c
-	return engine.ErrAnew
+	return engine.ErrDecideAgain
 }
 
 // barred says of an Order why its Challenges are not made, until they are tried again. That stays while they are tried.

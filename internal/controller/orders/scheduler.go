@@ -45,20 +45,20 @@ type scheduler struct {
 	listening toolscache.ResourceEventHandlerRegistration
 	kick      chan struct{}
 	settings  acmeflow.Settings
-	// unvouched says why a Challenge must not be solved; empty if it may be.
-	unvouched func(ctx context.Context, c *acmev1.Challenge) (string, error)
+	// untrusted says why a Challenge must not be solved; empty if it may be.
+	untrusted func(ctx context.Context, c *acmev1.Challenge) (string, error)
 
 	mu    sync.Mutex
 	queue *schedule.Scheduler
-	// mended are the Challenges that have a changed credential which has not been tried.
-	mended map[schedule.Key]bool
-	// settled says how long after a self check the CAs see what it has seen.
-	settled propagation.Ledger
+	// credentialChanged are the Challenges that have a changed credential which has not been tried.
+	credentialChanged map[schedule.Key]bool
+	// settleTimes says how long after a self check the CAs see what it has seen.
+	settleTimes propagation.Ledger
 }
 
 func newScheduler(d *controller.Deps, settings acmeflow.Settings, limits schedule.Options) *scheduler {
 	return &scheduler{
-		Deps: d, kick: make(chan struct{}, 1), settings: settings, queue: schedule.New(limits), mended: map[schedule.Key]bool{},
+		Deps: d, kick: make(chan struct{}, 1), settings: settings, queue: schedule.New(limits), credentialChanged: map[schedule.Key]bool{},
 	}
 }
 
@@ -124,7 +124,7 @@ func (s *scheduler) Start(ctx context.Context) error {
 		await(ctx, rested)
 		stop()
 		if !pass.Wake.IsZero() {
-			stop = s.AfterFunc(max(pass.Wake.Sub(s.Now()), 0), s.nudge)
+			stop = s.AfterFunc(max(pass.Wake.Sub(s.Now()), 0), s.wakeUp)
 		}
 		await(ctx, s.kick)
 		stop()
@@ -139,7 +139,7 @@ func await(ctx context.Context, event <-chan struct{}) {
 	}
 }
 
-func (s *scheduler) nudge() {
+func (s *scheduler) wakeUp() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
@@ -180,24 +180,24 @@ func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
 func (s *scheduler) gone(ctx context.Context, key schedule.Key) {
 	s.locked(ctx, func() {
 		s.look(ctx, key)
-		delete(s.mended, key)
+		delete(s.credentialChanged, key)
 	})
 }
 
-// mend notes Challenges that have a changed credential.
-func (s *scheduler) mend(ctx context.Context, all []reconcile.Request) {
+// setCredentialChanged notes Challenges that have a changed credential.
+func (s *scheduler) setCredentialChanged(ctx context.Context, all []reconcile.Request) {
 	s.locked(ctx, func() {
 		for _, req := range all {
-			s.mended[req.NamespacedName] = true
+			s.credentialChanged[req.NamespacedName] = true
 		}
 	})
 }
 
-// isMended reports, once, whether a Challenge has a changed credential.
-func (s *scheduler) isMended(ctx context.Context, key schedule.Key) (is bool) {
+// takeCredentialChanged reports, once, whether a Challenge has a changed credential.
+func (s *scheduler) takeCredentialChanged(ctx context.Context, key schedule.Key) (is bool) {
 	s.locked(ctx, func() {
-		is = s.mended[key]
-		delete(s.mended, key)
+		is = s.credentialChanged[key]
+		delete(s.credentialChanged, key)
 	})
 	return is
 }
@@ -207,7 +207,7 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 	c := &acmev1.Challenge{}
 	if err := s.Client.Get(ctx, key, c); err != nil {
 		if apierrors.IsNotFound(err) && s.queue.Remove(key) {
-			s.nudge()
+			s.wakeUp()
 		}
 		return nil // there is no other error but that the process ends
 	}
@@ -225,7 +225,7 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 		facts.HoldsUntil = held
 	}
 	switch {
-	case !engine.LeftAlone(c):
+	case !engine.IsIgnored(c):
 		s.set(facts)
 	case facts.Processing:
 		facts.Yields = true
@@ -234,14 +234,14 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 		facts.Ready = false
 		s.set(facts)
 	case s.queue.Remove(key):
-		s.nudge()
+		s.wakeUp()
 	}
 	return c
 }
 
 func (s *scheduler) set(facts schedule.Challenge) {
 	if s.queue.Set(facts) {
-		s.nudge()
+		s.wakeUp()
 	}
 }
 
@@ -275,7 +275,7 @@ func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
 		} else {
 			s.queue.Lost(d.Key)
 		}
-		s.nudge()
+		s.wakeUp()
 	})
 }
 
@@ -309,7 +309,7 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	}
 	changed := c.DeepCopy()
 	if d.Outcome == schedule.Starting {
-		switch why, err := s.unvouched(ctx, c); {
+		switch why, err := s.untrusted(ctx, c); {
 		case err != nil:
 			return err
 		case why != "":

@@ -104,7 +104,7 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 
 func (k *certificateRequests) observe(object client.Object) *observation {
 	cr := object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // the kind is of that type
-	if kubecache.Away(cr) {
+	if kubecache.IsStripped(cr) {
 		return nil // issued for good, and not to be written again
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {

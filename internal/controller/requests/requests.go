@@ -59,8 +59,8 @@ type observation struct {
 type memory struct {
 	// said is the wait that an event has told of last.
 	said string
-	// told is when the status was last given a cause, and retell when it may be given the next one that was put off; zero
-	// for none.
+	// told is when the status was last given a cause, and retell when it may be given the next one that was put off;
+	// zero for none.
 	told, retell time.Time
 	// approving names the issuer for which the last plan approves the request; empty if it does not.
 	approving string
@@ -220,8 +220,8 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a request.
 // not be ready any more, and what the call has brought may be known to nobody else. It returns nil if nothing is to be
 // stored. The answer to a call that has asked for something else counts for nothing.
 func (r *requests) keep(p *pass, o *observation) *engine.Plan {
-	last, landed := p.Last(signCall)
-	if !landed {
+	last, finished := p.LastOutcome(signCall)
+	if !finished {
 		return nil
 	}
 	p.Memory.calling = false
@@ -280,7 +280,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	if remote, leaves := by.(signer.Remote); leaves {
 		return r.call(ctx, p, o, v, engine.Call{
 			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: signCall,
-			Run: func(ctx context.Context) (any, error) { return r.signAfar(ctx, by, o) },
+			Run: func(ctx context.Context) (any, error) { return r.callSigner(ctx, by, o) },
 		})
 	}
 	v.inLine, _ = by.(signer.InLine)
@@ -291,11 +291,11 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	return r.conclude(p, v, engine.Plan{Failure: err}, err), nil
 }
 
-// signAfar is the call. After a failure of the issuer, the issuer is checked again.
-func (r *requests) signAfar(ctx context.Context, by signer.Signer, o *observation) (brought, error) {
+// callSigner is the call. After a failure of the issuer, the issuer is checked again.
+func (r *requests) callSigner(ctx context.Context, by signer.Signer, o *observation) (brought, error) {
 	result, err := by.Sign(ctx, o.issuer, o.sign)
 	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
-		r.Engine.Doubt(o.issuer.GetUID(), controller.ProbeCall)
+		r.Engine.Repeat(o.issuer.GetUID(), controller.ProbeCall)
 	}
 	return brought{result, asked(o)}, err
 }
@@ -311,8 +311,8 @@ func (r *requests) call(ctx context.Context, p *pass, o *observation, v verdict,
 		return engine.Plan{}, err
 	}
 	answer := p.Ask(call)
-	_, landed := p.Last(signCall)
-	p.Memory.calling = !landed
+	_, finished := p.LastOutcome(signCall)
+	p.Memory.calling = !finished
 	if answer.Err == nil {
 		return engine.Plan{}, nil // it is in the list of waits as a call
 	}
@@ -343,7 +343,7 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 // stands, so that the recovery of an issuer ends the back-off of its requests.
 func (r *requests) inputs(ctx context.Context, o *observation) (string, error) {
 	issuer, err := r.IssuerInputs(ctx, o.issuer)
-	request := fmt.Sprintf("%s %q %s", asked(o), signer.Annotations(o.sign.Source), controller.StandingOf(o.issuer))
+	request := fmt.Sprintf("%s %q %s", asked(o), signer.Annotations(o.sign.Source), controller.IssuerState(o.issuer))
 	return fmt.Sprintf("%s %x", issuer, sha256.Sum256([]byte(request))), err
 }
 

@@ -118,7 +118,7 @@ func (r *shims) start(ctx context.Context) error {
 	})
 	b := ctrl.NewControllerManagedBy(r.Manager).Named(strings.TrimPrefix(r.kind.component, "cert-manager-")).
 		For(r.kind.object, builder.WithPredicates(asks())).
-		Watches(&certmanagerv1.Certificate{}, handler.EnqueueRequestsFromMapFunc(r.concerned), builder.WithPredicates(certificateChanges())).
+		Watches(&certmanagerv1.Certificate{}, handler.EnqueueRequestsFromMapFunc(r.affectedBy), builder.WithPredicates(certificateChanges())).
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 5*time.Minute))
 	for _, parent := range r.kind.needs {
@@ -147,8 +147,8 @@ func (r *shims) secretsOf(o client.Object) []string {
 	return parts.Secrets()
 }
 
-// concerned lists the objects that a Certificate matters to: the one that controls it, and those that name its Secret.
-func (r *shims) concerned(ctx context.Context, crt client.Object) []reconcile.Request {
+// affectedBy lists the objects that a Certificate matters to: the one that controls it, and those that name its Secret.
+func (r *shims) affectedBy(ctx context.Context, crt client.Object) []reconcile.Request {
 	out := r.Indexed(ctx, r.kind.list, secretIndex, crt.GetName(), client.InNamespace(crt.GetNamespace()))
 	for _, owner := range crt.GetOwnerReferences() {
 		if owner.Controller != nil && *owner.Controller && owner.Kind == r.kind.name {

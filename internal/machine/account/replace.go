@@ -23,8 +23,8 @@ const (
 	// holdLimit is how long no validation is begun after a try to replace the key: tries follow each other sooner
 	// than that, and who makes them may be gone.
 	holdLimit = 15 * time.Second
-	// QuietAgain is when to look again whether the validations under way are over.
-	QuietAgain = time.Second
+	// HoldPoll is when to look again whether the validations under way are over.
+	HoldPoll = time.Second
 	// lateLimit is how long after it was sent a request may still reach the CA.
 	lateLimit = 10 * time.Second
 )
@@ -84,23 +84,23 @@ type Delay struct {
 	Why  string
 }
 
-// Asked returns for how long the CA has asked to be left alone, as a Delay; nil if it has not.
-func (m *Machine) Asked(now time.Time) *Delay {
+// ParkedFor returns for how long the CA has asked to be left alone, as a Delay; nil if it has not.
+func (m *Machine) ParkedFor(now time.Time) *Delay {
 	if wait := m.until.Sub(now); wait > 0 {
 		return &Delay{wait, "the ACME server has asked to be left alone"}
 	}
 	return nil
 }
 
-// Quiet stops new validations from now on, and returns why the key cannot be replaced yet; nil if it can be.
-func (m *Machine) Quiet(now time.Time) *Delay {
+// HoldValidations stops new validations from now on, and returns why the key cannot be replaced yet; nil if it can be.
+func (m *Machine) HoldValidations(now time.Time) *Delay {
 	if wait := m.key.since.Add(strangersLimit).Sub(now); wait > 0 {
 		return &Delay{wait, "it waits until validations are finished that may have been under way when this controller started"}
 	}
 	m.key.held = now.Add(holdLimit)
 	maps.DeleteFunc(m.key.validating, func(_ string, began time.Time) bool { return now.Sub(began) >= validationLimit })
 	if n := len(m.key.validating); n > 0 {
-		return &Delay{QuietAgain, "it waits for the ACME server to finish what it is validating"}
+		return &Delay{HoldPoll, "it waits for the ACME server to finish what it is validating"}
 	}
 	return nil
 }
@@ -108,20 +108,22 @@ func (m *Machine) Quiet(now time.Time) *Delay {
 // Resume lets validations begin again.
 func (m *Machine) Resume() { m.key.held = time.Time{} }
 
-// Doubt stops all signing for a while, because the CA may accept either key. Unanswered says that the CA has not been
-// reached since it was told to replace the key; else the request may only be late.
-func (m *Machine) Doubt(unanswered bool, now time.Time) {
+// SetUnsure stops all signing for a while, because the CA may accept either key. Unanswered says that the CA has not
+// been reached since it was told to replace the key; else the request may only be late.
+func (m *Machine) SetUnsure(unanswered bool, now time.Time) {
 	m.key.unsure = now.Add(lateLimit)
 	if unanswered {
 		m.key.unsure = now.Add(fault.Unsure.With("").Most)
 	}
 }
 
-// Deny notes that the CA has said that no account has the key.
-func (m *Machine) Deny(key Fingerprint) { m.key.denied, m.key.unsure = key, time.Time{} }
+// RejectKey notes that the CA has said that no account has the key.
+func (m *Machine) RejectKey(key Fingerprint) { m.key.denied, m.key.unsure = key, time.Time{} }
 
-// Denies reports whether the CA has said that no account has the key.
-func (m *Machine) Denies(key Fingerprint) bool { return key != Fingerprint{} && m.key.denied == key }
+// RejectsKey reports whether the CA has said that no account has the key.
+func (m *Machine) RejectsKey(key Fingerprint) bool {
+	return key != Fingerprint{} && m.key.denied == key
+}
 
 // Replaced notes that the CA accepts the next key.
 func (m *Machine) Replaced() { m.key.unsure, m.key.held = time.Time{}, time.Time{} }

@@ -9,9 +9,9 @@ import (
 // attempts is what a process remembers of the external steps of one object: which step is under way, and whether the
 // last step failed. The zero value of a step is the wait.
 type attempts[S comparable] struct {
-	// Flying is the step under way since Since; the wait if there is none.
-	Flying S
-	Since  time.Time
+	// Running is the step under way since Since; the wait if there is none.
+	Running S
+	Since   time.Time
 	// Failed is the last step if it failed, FailedAt is when, Failure is how, and Failures is how many times in a row
 	// with the same class. Jitter is that of the outcome. Failure is nil after a success.
 	Failed   S
@@ -21,19 +21,20 @@ type attempts[S comparable] struct {
 	Jitter   float64
 }
 
-// Landed notes that no step is under way: it has come back, or was not sent because the decision is another one by now.
-func (a *attempts[S]) Landed() {
+// Finished notes that no step is under way: it has come back, or was not sent because the decision is another one by
+// now.
+func (a *attempts[S]) Finished() {
 	var wait S
-	a.Flying, a.Since = wait, time.Time{}
+	a.Running, a.Since = wait, time.Time{}
 }
 
-// believed is the failure of a step, nil if there is none: a page that has come maxPages times in a row is the
+// certain is the failure of a step, nil if there is none: a page that has come maxPages times in a row is the
 // answer of the CA.
-func (a *attempts[S]) believed(step S, f *fault.Fault) *fault.Fault {
+func (a *attempts[S]) certain(step S, f *fault.Fault) *fault.Fault {
 	if f == nil || !f.Unsure || a.Failed != step || a.Failure == nil || !a.Failure.Unsure || a.Failures+1 < maxPages {
 		return f
 	}
-	return f.Believed()
+	return f.Certain()
 }
 
 // retryAt is when the failed step may be tried again.

@@ -56,9 +56,9 @@ type ChallengeState struct {
 	// Issuer is the one that the Challenge names.
 	Issuer Issuer
 	// Account is the issuer's.
-	Account Account
-	// Unvouched says why the Challenge must not be solved (see the function of the name); empty if it may be.
-	Unvouched string
+	Account AccountState
+	// Untrusted says why the Challenge must not be solved (see the function of the name); empty if it may be.
+	Untrusted string
 	// Replaced is set while another Challenge answers for the same authorization: it shows the same value, and clean-up
 	// would take that away.
 	Replaced bool
@@ -106,9 +106,9 @@ type ChallengeOutcome struct {
 	Zone string
 	// Untouched says that a ChallengePresent has failed before it could change anything.
 	Untouched bool
-	// Settle is how long to wait after a ChallengeCheck that passed, because others have seen
+	// SettleTime is how long to wait after a ChallengeCheck that passed, because others have seen
 	// answers of the zone later than the self check (internal/propagation); mostly 0.
-	Settle time.Duration
+	SettleTime time.Duration
 }
 
 // ChallengeMemory is what a process has learned from outcomes. The zero value knows nothing.
@@ -129,13 +129,13 @@ type ChallengeMemory struct {
 	NotYet    string
 	// Passed is when the self check passed; zero if it has not.
 	Passed time.Time
-	// Warning is what that self check warned of; mostly empty. Settle is that of its outcome.
-	Warning string
-	Settle  time.Duration
+	// Warning is what that self check warned of; mostly empty. SettleTime is that of its outcome.
+	Warning    string
+	SettleTime time.Duration
 	// Zone is what the last Present said; empty if none did.
 	Zone string
-	// Told is when a call that tells the CA to validate was first sent, whatever came back, or when the CA was first seen
-	// validating; zero if the CA cannot be validating.
+	// Told is when a call that tells the CA to validate was first sent, whatever came back, or when the CA was first
+	// seen validating; zero if the CA cannot be validating.
 	Told time.Time
 	// Accepted is when the CA was told to validate; zero if it was not.
 	Accepted time.Time
@@ -153,7 +153,7 @@ type ChallengeMemory struct {
 
 // Started returns the memory with step under way.
 func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMemory {
-	m.Flying, m.Since = step, now
+	m.Running, m.Since = step, now
 	if step == ChallengeCleanUp && m.CleanUpSince.IsZero() {
 		m.CleanUpSince = now
 	}
@@ -165,7 +165,7 @@ func (m ChallengeMemory) Started(step ChallengeStep, now time.Time) ChallengeMem
 
 // After returns the memory with what the outcome tells.
 func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
-	m.Landed()
+	m.Finished()
 	switch o.Step {
 	case ChallengeCheck:
 		return m.checked(o)
@@ -183,7 +183,7 @@ func (m ChallengeMemory) After(o ChallengeOutcome) ChallengeMemory {
 		}
 	default: // of the other steps, only the failure or the success is remembered, below
 	}
-	if o.Failure = m.believed(o.Step, o.Failure); o.Failure != nil {
+	if o.Failure = m.certain(o.Step, o.Failure); o.Failure != nil {
 		return m.afterFailure(o)
 	}
 	m.attempts = attempts[ChallengeStep]{}
@@ -222,9 +222,9 @@ func (m ChallengeMemory) sawWhetherItValidates() ChallengeMemory {
 	return m
 }
 
-// Mended returns the memory after a change of what the solver works with, such as the Secret of its credential: a
-// failed call need not wait any longer.
-func (m ChallengeMemory) Mended() ChallengeMemory {
+// CredentialChanged returns the memory after a change of what the solver works with, such as the Secret of its
+// credential: a failed call need not wait any longer.
+func (m ChallengeMemory) CredentialChanged() ChallengeMemory {
 	if m.Failed == ChallengePresent || m.Failed == ChallengeCleanUp {
 		m.FailedAt, m.Failures = time.Time{}, 0
 	}
@@ -234,7 +234,7 @@ func (m ChallengeMemory) Mended() ChallengeMemory {
 func (m ChallengeMemory) checked(o ChallengeOutcome) ChallengeMemory {
 	m.CheckedAt = o.At
 	if o.Failure == nil {
-		m.Passed, m.Checks, m.NotYet, m.Warning, m.Settle = o.At, 0, "", o.Warning, o.Settle
+		m.Passed, m.Checks, m.NotYet, m.Warning, m.SettleTime = o.At, 0, "", o.Warning, o.SettleTime
 		return m
 	}
 	m.Checks++

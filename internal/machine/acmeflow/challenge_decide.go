@@ -56,18 +56,18 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	if state, f, reason := d.verdict(); state != acmev1.Unknown {
 		return d.end(state, f, reason)
 	}
-	if s.Unvouched != "" {
+	if s.Untrusted != "" {
 		// A process that died may have presented without writing so.
 		d.next.Presented = d.next.Presented || d.mayBePresented()
-		return d.end(acmev1.Errored, of(fault.ClassConfiguration), s.Unvouched)
+		return d.end(acmev1.Errored, of(fault.ClassConfiguration), s.Untrusted)
 	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
 		return d.end(acmev1.Errored, of(fault.ClassConfiguration), reason)
 	}
 	var a ChallengeAction
 	switch {
-	case s.Memory.Flying != ChallengeWait:
-		a = d.flying()
+	case s.Memory.Running != ChallengeWait:
+		a = d.running()
 	case !d.next.Processing && !d.next.Presented:
 		a = d.queued()
 	default:
@@ -233,13 +233,13 @@ func (d *challengeDecision) ending() ChallengeAction {
 	switch {
 	case len(ourFinalizers(d.Challenge)) == 0:
 		return ChallengeAction{Status: d.changed(), Step: ChallengeDone}
-	case m.Flying != ChallengeWait:
+	case m.Running != ChallengeWait:
 		// What is under way may present: clean-up comes after it.
 		return ChallengeAction{Status: d.changed()}
 	case m.CleanedUp || !d.mayBePresented():
 		return d.release()
 	case d.Replaced:
-		return d.heldBack()
+		return d.cleanUpLater()
 	case m.Failed == ChallengeCleanUp:
 		return d.cleanUpAgain()
 	default:
@@ -257,7 +257,7 @@ func (d *challengeDecision) mayBePresented() bool {
 	if s.Presented || d.Memory.Touched {
 		return true
 	}
-	if s.State == acmev1.Errored && d.Unvouched != "" {
+	if s.State == acmev1.Errored && d.Untrusted != "" {
 		return false // it was never started, and its solver is not to be called: it may name anybody's server
 	}
 	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
@@ -278,9 +278,9 @@ func (d *challengeDecision) release() ChallengeAction {
 	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
 }
 
-// heldBack waits until the Challenge that answers for the same authorization has ended: the clean-up would take away
-// what that one shows. It is never sent before; what has waited for long is given up.
-func (d *challengeDecision) heldBack() ChallengeAction {
+// cleanUpLater waits until the Challenge that answers for the same authorization has ended: the clean-up would take
+// away what that one shows. It is never sent before; what has waited for long is given up.
+func (d *challengeDecision) cleanUpLater() ChallengeAction {
 	end := d.Challenge.DeletionTimestamp.Add(2 * d.Settings.CleanUpLimit)
 	if d.now.Before(end) {
 		return ChallengeAction{Status: d.changed(), Wake: when.Earliest(d.now.Add(d.Settings.CheckPeriod), end)}
@@ -342,13 +342,13 @@ func (d *challengeDecision) leftBehind() string {
 	return fmt.Sprintf("the route for http://%s%s", spec.DNSName, acme.HTTP01Path(spec.Token))
 }
 
-// flying waits for a call to come back; when that takes long, others may have the slot: a silent CA must not hold it.
-func (d *challengeDecision) flying() ChallengeAction {
+// running waits for a call to come back; when that takes long, others may have the slot: a silent CA must not hold it.
+func (d *challengeDecision) running() ChallengeAction {
 	m := d.Memory
 	patience := m.Since.Add(d.Settings.YieldAfter)
 	a := ChallengeAction{NotBefore: m.Since.Add(flightLimit)}
 	switch {
-	case m.Flying == ChallengeCheck && m.Checks >= yieldChecks, !d.now.Before(patience):
+	case m.Running == ChallengeCheck && m.Checks >= yieldChecks, !d.now.Before(patience):
 		a.Yield = true
 	default:
 		a.Wake = patience
@@ -380,7 +380,7 @@ func (d *challengeDecision) active() ChallengeAction {
 		}
 		return ChallengeAction{Status: d.status(of(fault.ClassConfiguration), reason), Yield: true}
 	}
-	if d.Memory.Failure != nil && d.holdsUp(d.Memory.Failed) {
+	if d.Memory.Failure != nil && d.blocksLater(d.Memory.Failed) {
 		if wake := d.retryAt(); d.now.Before(wake) {
 			return d.backOff(wake)
 		}
@@ -403,8 +403,8 @@ func (d *challengeDecision) active() ChallengeAction {
 	}
 }
 
-// holdsUp reports whether a failed step keeps later ones waiting. Presenting again what is presented does not.
-func (d *challengeDecision) holdsUp(step ChallengeStep) bool {
+// blocksLater reports whether a failed step keeps later ones waiting. Presenting again what is presented does not.
+func (d *challengeDecision) blocksLater(step ChallengeStep) bool {
 	return step != ChallengePresent || !d.next.Presented
 }
 

@@ -46,7 +46,7 @@ func (d *challengeDecision) passed() ChallengeAction {
 	if m.Zone != "" {
 		place = "zone"
 	}
-	wait, why := m.Settle, "since its last check of this "+place+" failed though ours had passed"
+	wait, why := m.SettleTime, "since its last check of this "+place+" failed though ours had passed"
 	if own := d.Challenge.Spec.Solver.SettleTime; own != nil && own.Duration >= wait {
 		wait, why = own.Duration, "after a settle time of "+own.Duration.String()
 	}

@@ -17,12 +17,12 @@ import (
 )
 
 func newChallengeState() ChallengeState {
-	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), selection.For(nil, readyIssuer().Solvers), Account{Thumbprint: "thumb"})
+	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), selection.For(nil, readyIssuer().Solvers), AccountState{Thumbprint: "thumb"})
 	if err != nil {
 		panic(err)
 	}
 	c.CreationTimestamp = metav1.NewTime(start)
-	return ChallengeState{Challenge: c, Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb", URL: "ca/acct/1"}, Settings: DefaultSettings()}
+	return ChallengeState{Challenge: c, Issuer: readyIssuer(), Account: AccountState{Thumbprint: "thumb", URL: "ca/acct/1"}, Settings: DefaultSettings()}
 }
 
 // with changes a copy of the Challenge.
@@ -105,20 +105,20 @@ func challengeSituations() []situation[ChallengeState] {
 		c.Spec.Solver.WaitInsteadOfSelfCheck = &metav1.Duration{Duration: 30 * time.Second}
 	})
 	settling := passed
-	settling.Memory.Settle, settling.Memory.Zone = 20*time.Second, "example.com."
+	settling.Memory.SettleTime, settling.Memory.Zone = 20*time.Second, "example.com."
 	settled := passed.with(func(c *acmev1.Challenge) { c.Spec.Solver.SettleTime = &metav1.Duration{Duration: 10 * time.Minute} })
 	brief := passed.with(func(c *acmev1.Challenge) { c.Spec.Solver.SettleTime = &metav1.Duration{Duration: time.Second} })
 	settlingName := settling
 	settlingName.Memory.Zone = ""
 	parkedSettling := parkedPassed
-	parkedSettling.Memory.Settle, parkedSettling.Memory.Zone = 20*time.Second, "example.com."
+	parkedSettling.Memory.SettleTime, parkedSettling.Memory.Zone = 20*time.Second, "example.com."
 	retried := accepted.read("pending", "processing")
 	retried.Memory.Authorization.Challenges[0].Error = problem("dns: SERVFAIL")
 	left := accepted.read("pending", "pending")
 	left.Memory.Authorization.Challenges[0].Error, left.Memory.Polls = problem("dns: SERVFAIL"), 2
 	legacy := running.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizerLegacy} })
 	forged := queued
-	forged.Unvouched = "No Order controls it"
+	forged.Untrusted = "No Order controls it"
 	cleaned := queued.final(acmev1.Invalid)
 	cleaned.Memory.CleanedUp = true
 	uncleaned := shown
@@ -243,9 +243,9 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 		fail("the step has no name")
 	case a.Step == ChallengeWait && !a.Wake.IsZero() && !a.Wake.After(now):
 		fail("it wakes in the past: a busy loop")
-	case s.Unvouched != "" && a.Step.External() && (a.Step != ChallengeCleanUp || !stored.Processing && !stored.Presented && stored.State != acmev1.Pending && !s.Memory.Touched):
+	case s.Untrusted != "" && a.Step.External() && (a.Step != ChallengeCleanUp || !stored.Processing && !stored.Presented && stored.State != acmev1.Pending && !s.Memory.Touched):
 		fail("a call is made for a Challenge that nobody vouches for")
-	case a.Step.External() && s.Memory.Flying != ChallengeWait:
+	case a.Step.External() && s.Memory.Running != ChallengeWait:
 		fail("a second call while one is under way")
 	case (a.Step == ChallengePresent || a.Step == ChallengeAccept) && (!stored.Processing || ended):
 		fail("something is changed outside without a slot")
@@ -254,7 +254,7 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 		fail("the CA is called though it must not be")
 	case a.Yield && !stored.Processing, a.Ready && stored.Processing:
 		fail("it tells the scheduler nonsense")
-	case !ended && s.Unvouched == "" && !stored.Processing && !stored.Presented && stored.State == acmev1.Unknown &&
+	case !ended && s.Untrusted == "" && !stored.Processing && !stored.Presented && stored.State == acmev1.Unknown &&
 		s.Memory.Authorization == nil && s.Memory.Failure == nil && s.Memory.Presented.IsZero() && (a.Step != ChallengeWait || a.Status != nil):
 		fail("a queued challenge does something")
 	}
@@ -285,7 +285,7 @@ func checkChallengeInvariants(t *testing.T, s ChallengeState, a ChallengeAction,
 	}
 	waits := a.Step == ChallengeWait && a.Wake.IsZero() && a.Status == nil
 	held := !stored.Processing || a.Yield // the scheduler, or whoever wants the slot, decides
-	if waits && s.Memory.Flying == ChallengeWait && s.Issuer.Readiness == IssuerReady && !held {
+	if waits && s.Memory.Running == ChallengeWait && s.Issuer.Readiness == IssuerReady && !held {
 		fail("it holds a slot and waits for nothing")
 	}
 }
@@ -348,7 +348,7 @@ func fillChallenge(fill int) ChallengeState {
 	}
 	if then := []acmev1.SelfCheckDeadlineAction{"", acmev1.SelfCheckDeadlineAccept, acmev1.SelfCheckDeadlineFail}[fill>>7]; then != "" {
 		s = s.limited(then)
-		s.Memory.Settle = time.Minute
+		s.Memory.SettleTime = time.Minute
 	}
 	return s
 }

@@ -181,7 +181,7 @@ func TestEveryOrderEnds(t *testing.T) {
 		situations := orderSituations()
 		situation := situations[int(seed)%len(situations)]
 		c, s := newChaos(seed, "issue", "refuse", "forget", "stuck", "lag", "fail"), situation.state
-		s.Memory.Flying = OrderWait
+		s.Memory.Running = OrderWait
 		for step := 0; ; step++ {
 			s.Issuer, s.Account.ParkedUntil = readyIssuer(), c.parkedUntil()
 			s.Issuer.Readiness = c.readiness()
@@ -217,7 +217,7 @@ func TestEveryOrderEnds(t *testing.T) {
 
 // challenge answers an external step of a Challenge.
 func (c *chaos) challenge(step ChallengeStep, accepted bool) ChallengeOutcome {
-	o := ChallengeOutcome{Step: step, At: c.now, Jitter: c.r.Float64(), Settle: pick(c.r, 0, 5*time.Second, 2*time.Minute)}
+	o := ChallengeOutcome{Step: step, At: c.now, Jitter: c.r.Float64(), SettleTime: pick(c.r, 0, 5*time.Second, 2*time.Minute)}
 	authz := remoteAuthorization("pending")
 	o.Authorization = &authz
 	switch {

@@ -14,9 +14,9 @@
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
 //     complete status. If the write fails, stop here and reconcile again. For an
 //     Order, call Memory.Writing before the write, and Memory.Wrote once it is done.
-//  2. Do Action.Step. Steps that leave the cluster run in a flight, off the worker:
+//  2. Do Action.Step. Steps that leave the cluster run as a call, off the worker:
 //     call Memory.Started(step, now), return, and when the call has come back call
-//     Memory.After(outcome) and reconcile again. Every flight MUST end with an
+//     Memory.After(outcome) and reconcile again. Every call MUST end with an
 //     outcome (a timeout is a fault.ClassUnavailable). Steps that only write to the API
 //     server are done at once; when they have succeeded, reconcile on their watch
 //     event. A failed write is an error of the reconcile, not an outcome.
@@ -79,8 +79,8 @@ type Issuer struct {
 	Share account.Share
 }
 
-// Account is what is known of the issuer's ACME account.
-type Account struct {
+// AccountState is what is known of the issuer's ACME account.
+type AccountState struct {
 	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
 	Thumbprint string
 	// URL is the account's (RFC 8555 §7.3); empty until it is registered and this process knows the URL. Without the

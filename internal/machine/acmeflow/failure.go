@@ -132,9 +132,9 @@ func finalClass(state acmev1.State, class acmev1.FailureClass, reason string) fa
 	}
 }
 
-// Belied reports whether a Challenge has ended as invalid because the CA did not find what the self check had found.
-// Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
-func (m ChallengeMemory) Belied(c *acmev1.Challenge) bool {
+// ContradictsSelfCheck reports whether a Challenge has ended as invalid because the CA did not find what the self check
+// had found. Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
+func (m ChallengeMemory) ContradictsSelfCheck(c *acmev1.Challenge) bool {
 	if m.Passed.IsZero() || c.Status.State != acmev1.Invalid {
 		return false
 	}
@@ -174,7 +174,7 @@ func retrying(f *fault.Fault, at time.Time) string {
 
 // names reports whether the CA or the solver has named the time of the next try, or a limit does.
 func names(f *fault.Fault) bool {
-	if f.Unsent && f.Delay <= maxUntold || !f.Turn && f.Delay > 0 {
+	if f.Unsent && f.Delay <= maxUntold || !f.Exact && f.Delay > 0 {
 		return false
 	}
 	return f.Delay > 0 || f.Class == fault.ClassRateLimited || f.Class == fault.ClassPaused

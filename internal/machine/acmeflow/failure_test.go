@@ -89,7 +89,7 @@ func TestRetrying(t *testing.T) {
 	for text, f := range map[string]*fault.Fault{
 		"retried every 3.217s":             {Class: fault.ClassSolver, Delay: 3217 * time.Millisecond},
 		"retried every 1h0m0s":             {Class: fault.ClassCredential, Delay: time.Hour},
-		"retrying at 2026-01-02T03:04:05Z": {Class: fault.ClassSolver, Delay: 5 * time.Second, Turn: true},
+		"retrying at 2026-01-02T03:04:05Z": {Class: fault.ClassSolver, Delay: 5 * time.Second, Exact: true},
 		"retrying with back-off":           {Class: fault.ClassSolver},
 	} {
 		equal(t, retrying(f, at), text)

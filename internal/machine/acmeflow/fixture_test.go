@@ -45,7 +45,7 @@ func newOrderObject() *acmev1.Order {
 
 func newOrderState() OrderState {
 	return OrderState{
-		Order: newOrderObject(), Made: true, Issuer: readyIssuer(), Account: Account{Thumbprint: "thumb", URL: "ca/acct/1"}, Settings: DefaultSettings(),
+		Order: newOrderObject(), Made: true, Issuer: readyIssuer(), Account: AccountState{Thumbprint: "thumb", URL: "ca/acct/1"}, Settings: DefaultSettings(),
 	}
 }
 

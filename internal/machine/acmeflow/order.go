@@ -77,7 +77,7 @@ type OrderState struct {
 	// Issuer is the one that the Order names.
 	Issuer Issuer
 	// Account is the issuer's.
-	Account Account
+	Account AccountState
 	// Memory is what this process has learned from outcomes.
 	Memory OrderMemory
 	// Settings are the configurable times.
@@ -185,13 +185,13 @@ type OrderMemory struct {
 
 // Started returns the memory with step under way.
 func (m OrderMemory) Started(step OrderStep, now time.Time) OrderMemory {
-	m.Flying, m.Since = step, now
+	m.Running, m.Since = step, now
 	return m
 }
 
 // After returns the memory with what the outcome tells.
 func (m OrderMemory) After(o OrderOutcome) OrderMemory {
-	m.Landed()
+	m.Finished()
 	if slices.ContainsFunc(o.Authorizations, func(a acme.Authorization) bool { return a.Identifier.Value == "" }) {
 		o.Failure = failure(fault.ClassUnavailable, "the ACME server sent an authorization without an identifier (RFC 8555 §7.1.4)")
 	}
@@ -202,7 +202,7 @@ func (m OrderMemory) After(o OrderOutcome) OrderMemory {
 	if o.Step == OrderDownload && o.Failure == nil && len(o.Chain) == 0 {
 		o.Failure = failure(fault.ClassUnavailable, "the ACME server sent an empty chain")
 	}
-	if o.Failure = m.believed(o.Step, o.Failure); o.Failure != nil {
+	if o.Failure = m.certain(o.Step, o.Failure); o.Failure != nil {
 		return m.afterFailure(o)
 	}
 	m.attempts = attempts[OrderStep]{}

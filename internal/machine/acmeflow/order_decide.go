@@ -65,7 +65,7 @@ func DecideOrder(s OrderState, now time.Time) OrderAction {
 	if failed := d.failedChallenge(); failed != nil {
 		return d.settleFailed(failed)
 	}
-	if s.Memory.Flying != OrderWait {
+	if s.Memory.Running != OrderWait {
 		return OrderAction{}
 	}
 	a, blocked := d.blocked()
@@ -260,7 +260,7 @@ func (i Issuer) blocks(name string) (string, bool) {
 	}
 }
 
-func (a Account) parkedReason() string {
+func (a AccountState) parkedReason() string {
 	return fmt.Sprintf("The ACME server asked to be left alone until %s: %s",
 		a.ParkedUntil.UTC().Format(time.RFC3339), cmp.Or(a.ParkedReason, "rate limited"))
 }

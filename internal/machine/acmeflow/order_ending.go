@@ -25,7 +25,7 @@ const (
 func (d *orderDecision) fail(state acmev1.State, f failed, reason string) OrderAction {
 	d.next.State, d.next.FailureTime = state, new(metav1.NewTime(d.now.Truncate(time.Second)))
 	a := OrderAction{Status: d.status(f, reason)}
-	if d.Memory.Flying == OrderWait {
+	if d.Memory.Running == OrderWait {
 		if tidying, ok := d.deactivate(); ok {
 			a.Step, a.URLs, a.Wake = tidying.Step, tidying.URLs, tidying.Wake
 		}
@@ -57,7 +57,7 @@ func (d *orderDecision) afterFailed() OrderAction {
 	if open := d.undeleted(func(c *acmev1.Challenge) bool { return !c.Status.State.IsFinal() }); len(open) > 0 {
 		return OrderAction{Step: OrderDeleteChallenges, Delete: open}
 	}
-	if d.Memory.Flying != OrderWait {
+	if d.Memory.Running != OrderWait {
 		return OrderAction{}
 	}
 	if a, ok := d.deactivate(); ok {
@@ -119,10 +119,10 @@ func (d *orderDecision) complete() OrderAction {
 func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
 	var worst *acmev1.Challenge
-	unvouched := d.unvouched()
+	untrusted := d.untrusted()
 	for _, c := range d.Challenges {
 		r := rank[c.Status.State]
-		if r == 0 || c.Status.State == acmev1.Errored && unvouched(c) || (worst != nil && r <= rank[worst.Status.State]) {
+		if r == 0 || c.Status.State == acmev1.Errored && untrusted(c) || (worst != nil && r <= rank[worst.Status.State]) {
 			continue
 		}
 		worst = c

@@ -162,7 +162,7 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 		fail("it wakes in the past: a busy loop")
 	}
 	if a.Step.External() {
-		if s.Memory.Flying != OrderWait {
+		if s.Memory.Running != OrderWait {
 			fail("a second call while one is under way")
 		}
 		if s.Account.URL == "" {
@@ -209,7 +209,7 @@ func checkOrderInvariants(t *testing.T, s OrderState, a OrderAction, now time.Ti
 
 // awaitsEvent reports whether an event will come that decides again.
 func awaitsEvent(s OrderState) bool {
-	if s.Memory.Flying != OrderWait || s.Issuer.Readiness != IssuerReady {
+	if s.Memory.Running != OrderWait || s.Issuer.Readiness != IssuerReady {
 		return true
 	}
 	for _, c := range s.Challenges {

@@ -43,7 +43,7 @@ func TestSettleTime(t *testing.T) {
 		{0, 5 * s, 5 * s, "The self check has passed; the ACME server is told at 2026-01-01T00:00:05Z, since its last check of this zone failed though ours had passed"},
 		{5 * s, 120 * s, 120 * s, "The self check has passed; the ACME server is told at 2026-01-01T00:02:00Z, since its last check of this zone failed though ours had passed"},
 	} {
-		state := checked(settleTime(c.own), ChallengeOutcome{Settle: c.learned})
+		state := checked(settleTime(c.own), ChallengeOutcome{SettleTime: c.learned})
 		state.Memory.Zone = "example.com."
 		if a := DecideChallenge(state, start); c.wait > 0 {
 			equal(t, []any{a.Step, a.Wake, a.Yield, a.NotBefore}, []any{ChallengeWait, start.Add(c.wait), false, start.Add(c.wait)})
@@ -98,7 +98,7 @@ func TestBelied(t *testing.T) {
 		}
 		c.m.Authorization = &authz
 		ended := newChallengeState().final(c.s).Challenge
-		equal(t, c.m.Belied(ended), c.want)
+		equal(t, c.m.ContradictsSelfCheck(ended), c.want)
 	}
 }
 

@@ -72,7 +72,7 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
 		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
 		// vouch for, is replaced by a new one.
-		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && unvouched(d.Order, a, d.Issuer, solvers, owned[i]) == ""
+		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && untrusted(d.Order, a, d.Issuer, solvers, owned[i]) == ""
 		if i >= 0 {
 			plan.open++
 			continue
@@ -166,7 +166,7 @@ func (d *orderDecision) undeleted(match func(*acmev1.Challenge) bool) (names []s
 // BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
 // the best of the issuer's solvers with the Order's annotations applied, and the
 // key that the solver presents. The error says what no solver offers, for people.
-func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account Account) (*acmev1.Challenge, error) {
+func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account AccountState) (*acmev1.Challenge, error) {
 	wildcard := a.Wildcard != nil && *a.Wildcard
 	chosen, solver, err := chooseSolver(o, a, solvers)
 	if err != nil {
@@ -208,7 +208,7 @@ func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *select
 }
 
 // keyOf is the key of a Challenge: for DNS-PERSIST-01 the record that it needs.
-func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account Account) (string, error) {
+func keyOf(spec acmev1.ChallengeSpec, offered acmev1.ACMEChallenge, account AccountState) (string, error) {
 	if spec.Type != acmev1.ChallengeTypeDNSPersist01 {
 		return KeyToPresent(spec.Type, spec.Token, account.Thumbprint), nil
 	}

@@ -555,12 +555,12 @@ func TestMendedCredentialIsTriedAtOnce(t *testing.T) {
 	}
 	equal(t, DecideChallenge(s, start.Add(time.Minute)).Step, ChallengeWait)
 	mended := s
-	mended.Memory = s.Memory.Mended()
+	mended.Memory = s.Memory.CredentialChanged()
 	equal(t, DecideChallenge(mended, start.Add(time.Minute)).Step, ChallengePresent)
 	// What the CA has said has nothing to do with it.
 	s = newChallengeState().processing()
 	s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengeFetch, At: start, Failure: failure(fault.ClassRateLimited, "too many")})
-	s.Memory = s.Memory.Mended()
+	s.Memory = s.Memory.CredentialChanged()
 	equal(t, DecideChallenge(s, start).Step, ChallengeWait)
 }
 

@@ -44,7 +44,7 @@ func environments() []environment {
 	}
 }
 
-func (e environment) apply(i *Issuer, a *Account) {
+func (e environment) apply(i *Issuer, a *AccountState) {
 	i.Readiness = e.issuer
 	if e.issuer == IssuerStarting {
 		a.URL = ""
@@ -88,7 +88,7 @@ func refusal(class fault.Class, code acme.Code) *fault.Fault {
 }
 
 func page(text string) *fault.Fault {
-	return &fault.Fault{Kind: fault.KindAfter, Turn: true, Class: fault.ClassNotFound, Unsure: true, Err: errors.New(text)}
+	return &fault.Fault{Kind: fault.KindAfter, Exact: true, Class: fault.ClassNotFound, Unsure: true, Err: errors.New(text)}
 }
 
 // nowhere is the failure of a solver that finds no zone.

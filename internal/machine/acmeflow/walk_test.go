@@ -287,7 +287,7 @@ func (w *walk) stepChallenge(name string) bool {
 	c := w.challenges[name]
 	s := newChallengeState()
 	s.Challenge, s.Memory, s.Issuer.Solvers, s.Replaced = c, w.memories[name], w.solvers(), w.successor(c) != nil
-	s.Unvouched = Unvouched(w.order, s.Issuer, c)
+	s.Untrusted = Untrusted(w.order, s.Issuer, c)
 	a := DecideChallenge(s, w.now)
 	checkChallengeInvariants(w.t, s, a, w.now, w.told)
 	status := a.Status
@@ -414,7 +414,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 		}
 	}
 	if f != nil || step != ChallengeFetch {
-		return ChallengeOutcome{Failure: f, Settle: w.settle}
+		return ChallengeOutcome{Failure: f, SettleTime: w.settle}
 	}
 	if authz == nil {
 		return ChallengeOutcome{Failure: failure(fault.ClassNotFound, "no such authorization")}

@@ -93,8 +93,9 @@ func (d *decision) lastChecked(ari *certmanagerv1.CertificateARIStatus) time.Tim
 	return ari.LastChecked.Time
 }
 
-// heed lets the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is earlier.
-func (d *decision) heed(rule *renewal.Time, leaf *facts.Leaf) {
+// applyRenewalInfo lets the issuer's suggestion decide. Where the spec says when to renew, it decides only if it is
+// earlier.
+func (d *decision) applyRenewalInfo(rule *renewal.Time, leaf *facts.Leaf) {
 	said, err := d.suggested(leaf, rule.At)
 	switch explicit := rule.Source != certmanagerv1.RenewalTimeByDefault; {
 	case said.IsZero(), explicit && !said.Before(rule.At):

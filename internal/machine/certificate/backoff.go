@@ -89,7 +89,7 @@ func (d *decision) attempts() int {
 func (d *decision) forced() bool {
 	was := certmanagerv1.FindCertificateCondition(d.Certificate.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	deleted := d.Secret == nil && was != nil && was.Reason != certmanagerv1.CertificateReasonDoesNotExist
-	return d.Backoff.ByClass && (deleted || d.overdrawn() != nil)
+	return d.Backoff.ByClass && (deleted || d.budgetExceeded() != nil)
 }
 
 // issuerChanged reports whether the issuer is another one, or has another spec or CA, than when a request was made. The

@@ -49,7 +49,7 @@ func (d *decision) cost(reason string) (each, limit time.Duration) {
 // specChanged reports whether the spec is another one than that of the last issuance,
 // or than when the budget was found to be used up: somebody has a hand in this.
 func (d *decision) specChanged() bool {
-	if c := d.overdrawn(); c != nil && c.ObservedGeneration < d.crt.Generation {
+	if c := d.budgetExceeded(); c != nil && c.ObservedGeneration < d.crt.Generation {
 		return true
 	}
 	r, ok := d.current()
@@ -60,8 +60,8 @@ func (d *decision) specChanged() bool {
 	return err == nil && len(wrong)+len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(r.Public)) > 0
 }
 
-// overdrawn returns the condition that says that the budget is used up, or nil.
-func (d *decision) overdrawn() *certmanagerv1.CertificateCondition {
+// budgetExceeded returns the condition that says that the budget is used up, or nil.
+func (d *decision) budgetExceeded() *certmanagerv1.CertificateCondition {
 	return d.notIssuing(ReasonOverBudget)
 }
 
@@ -156,7 +156,7 @@ func (d *decision) overBudget(why *Violation, until time.Time) Action {
 	a := Action{Step: StepRest, Wake: until}
 	d.tell(cause.New(cause.IssuedTooOften, "", "", message))
 	d.waitsUntil(until)
-	if c := d.overdrawn(); c == nil || c.Message != message {
+	if c := d.budgetExceeded(); c == nil || c.Message != message {
 		d.setIssuing(cmmeta.ConditionFalse, ReasonOverBudget, message)
 		a.warn(ReasonOverBudget, message)
 	}

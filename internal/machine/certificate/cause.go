@@ -32,8 +32,8 @@ func (d *decision) is(class cause.Class) bool {
 	return c != nil && c.Class == string(class)
 }
 
-// rested notes the cause of a Certificate for which nothing is issued, or none.
-func (d *decision) rested(c *cmmeta.Cause) {
+// setWaitCause notes the cause of a Certificate for which nothing is issued, or none.
+func (d *decision) setWaitCause(c *cmmeta.Cause) {
 	d.tell(c)
 	d.crt.Status.NextTry = nil
 }
@@ -68,8 +68,8 @@ func (d *decision) noteWindows(problem string) {
 	}
 }
 
-// noteAuthority makes the cause say that a CA certificate above a good certificate has expired, where nothing worse is in
-// the way.
+// noteAuthority makes the cause say that a CA certificate above a good certificate has expired, where nothing worse is
+// in the way.
 func (d *decision) noteAuthority(a *Action) {
 	var end time.Time
 	if f := d.Secret; f != nil && f.Leaf != nil && f.AuthoritiesEnd.Before(f.Leaf.NotAfter) && d.isReady() {

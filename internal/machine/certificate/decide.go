@@ -115,10 +115,10 @@ func (d *decision) leave() Action {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
 	}
 	whose := "Certificate " + d.SecretOwner
-	if d.robsIssuer() {
+	if d.takesIssuerSecret() {
 		whose = d.crt.Spec.IssuerRef.KindOrDefault() + " " + d.crt.Spec.IssuerRef.Name
 	}
-	d.rested(cause.New(cause.SecretShared, "", whose, d.belongs().Message))
+	d.setWaitCause(cause.New(cause.SecretShared, "", whose, d.belongs().Message))
 	if d.keysAreLeft() {
 		return d.dropKeys()
 	}
@@ -141,7 +141,7 @@ func (d *decision) start(why *Violation) Action {
 	}
 	allowed := wait == 0 && until.IsZero()
 	switch {
-	case d.keysAreLeft() && (!allowed || before) && (!forced || d.overdrawn() != nil):
+	case d.keysAreLeft() && (!allowed || before) && (!forced || d.budgetExceeded() != nil):
 		return d.dropKeys()
 	case allowed:
 		d.unsaid = &certmanagerv1.CertificateCondition{
@@ -200,7 +200,7 @@ func (d *decision) assess() *Violation {
 
 // belongs says that the Secret is another Certificate's, or that of the issuer.
 func (d *decision) belongs() *Violation {
-	if d.robsIssuer() {
+	if d.takesIssuerSecret() {
 		return violation(certmanagerv1.CertificateReasonIncorrectCertificate,
 			"Secret %q is the issuer's: a certificate would replace the CA or the account key in it", d.crt.Spec.SecretName)
 	}
@@ -229,7 +229,7 @@ func (d *decision) describe() (problem string) {
 	if was.RenewalTime != nil && rule.Serves(was.RenewalTime.Time, d.crt) {
 		rule.At = was.RenewalTime.Time
 	}
-	d.heed(&rule, leaf)
+	d.applyRenewalInfo(&rule, leaf)
 	status.RenewalTime, status.RenewalTimeSource = nil, ""
 	if !rule.At.IsZero() {
 		status.RenewalTime = at(rule.At)
@@ -299,10 +299,12 @@ func (d *decision) requested() time.Time {
 }
 
 // foreign reports whether the Secret is not for this Certificate to write.
-func (d *decision) foreign() bool { return d.SecretOwner != d.Certificate.Name || d.robsIssuer() }
+func (d *decision) foreign() bool {
+	return d.SecretOwner != d.Certificate.Name || d.takesIssuerSecret()
+}
 
-// robsIssuer reports whether the certificate would take the place of the CA or the account key of its issuer.
-func (d *decision) robsIssuer() bool {
+// takesIssuerSecret reports whether the certificate would take the place of the CA or the account key of its issuer.
+func (d *decision) takesIssuerSecret() bool {
 	return d.Issuer != nil && d.Issuer.Secret == d.crt.Spec.SecretName
 }
 
@@ -319,7 +321,7 @@ func (d *decision) dropKeys() Action {
 // rest is a Certificate in order: its Secret is kept as it should be, requests beyond
 // the history limit go, and it is looked at again when something is due.
 func (d *decision) rest() Action {
-	if d.overdrawn() != nil {
+	if d.budgetExceeded() != nil {
 		certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing) // nothing is to be issued any more
 	}
 	switch r, ok := d.ofRevision(d.nextRevision()); {
@@ -327,7 +329,7 @@ func (d *decision) rest() Action {
 	case ok && r.Failed() && d.fulfils(r) && d.crt.Status.LastFailureTime != nil:
 		d.triedWhenDue() // what somebody has asked for by hand has failed
 	default:
-		d.rested(nil)
+		d.setWaitCause(nil)
 	}
 	if d.repairs() {
 		return Action{Step: StepRepair}

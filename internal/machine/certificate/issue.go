@@ -62,7 +62,7 @@ func (d *decision) nextKey() (facts.Key, *Action) {
 		d.crt.Status.NextPrivateKeySecretName = &key.Name // made by a pass that was cut short
 		named = &key.Name
 	}
-	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.Spoils(key.Public) || d.spent(key) {
+	if *named != key.Name || keyProblem(&d.crt.Spec, key) || d.revoking.ForbidsKey(key.Public) || d.spent(key) {
 		return facts.Key{}, &Action{Step: StepDeleteKeys, Names: []string{key.Name}}
 	}
 	return key, nil
@@ -85,7 +85,7 @@ func (d *decision) createKey() *Action {
 // reuseKey has an Action that makes a private key take that of the Secret, where rotationPolicy Never says so. It
 // returns what to do instead if that key will not do.
 func (d *decision) reuseKey(a *Action) *Action {
-	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.revoking.Spoils(d.Secret.Key) {
+	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.revoking.ForbidsKey(d.Secret.Key) {
 		return nil
 	}
 	switch {

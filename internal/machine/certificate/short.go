@@ -42,7 +42,7 @@ func (d *decision) signed() bool {
 
 // holds reports whether the private key in memory is one to issue for.
 func (d *decision) holds() bool {
-	return d.Held != nil && len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.Spoils(d.Held.Public) &&
+	return d.Held != nil && len(facts.KeySpecOf(&d.crt.Spec).ViolationsOf(d.Held.Public)) == 0 && !d.revoking.ForbidsKey(d.Held.Public) &&
 		!d.spent(facts.Key{Public: d.Held.Public})
 }
 

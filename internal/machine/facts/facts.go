@@ -291,8 +291,8 @@ func OfRequest(r *certmanagerv1.CertificateRequest) Request {
 	return f
 }
 
-// NamesNobody reports whether a request has neither a subject nor names.
-func (r Request) NamesNobody() bool {
+// HasNoUser reports whether a request has neither a subject nor names.
+func (r Request) HasNoUser() bool {
 	n := r.Names
 	names := len(n.DNSNames) + len(n.IPAddresses) + len(n.URIs) + len(n.EmailAddresses) + len(n.OtherNames)
 	return names == 0 && bytes.Equal(r.RawSubject, []byte{0x30, 0x00}) // an empty SEQUENCE

@@ -67,11 +67,11 @@ type Pin struct {
 // Means reports whether a certificate with that ID and public key is to be replaced: it is the pinned one, or
 // has a key that must not be used any more.
 func (p *Pin) Means(id [sha256.Size]byte, key pki.PublicKeyFacts) bool {
-	return p != nil && (p.ID == id || p.Spoils(key))
+	return p != nil && (p.ID == id || p.ForbidsKey(key))
 }
 
-// Spoils reports whether a public key must not be used any more, whatever rotationPolicy says.
-func (p *Pin) Spoils(key pki.PublicKeyFacts) bool {
+// ForbidsKey reports whether a public key must not be used any more, whatever rotationPolicy says.
+func (p *Pin) ForbidsKey(key pki.PublicKeyFacts) bool {
 	return p != nil && p.Reason == KeyCompromise && p.Key.Same(key)
 }
 

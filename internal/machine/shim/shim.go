@@ -134,7 +134,7 @@ func Decide(s State, now time.Time) Action {
 		existing := s.byName()
 		for _, crt := range certificates {
 			wanted[crt.Name] = true
-			s.settle(existing[crt.Name], crt, now, &a)
+			s.decideCertificate(existing[crt.Name], crt, now, &a)
 		}
 		a.Warnings = append(a.Warnings, s.Notes...)
 		for _, part := range s.Parts {
@@ -161,8 +161,9 @@ func (s *State) byName() map[string]*certmanagerv1.Certificate {
 	return out
 }
 
-// settle decides what becomes of a Certificate that is asked for; existing is the one of its name, nil for none.
-func (s *State) settle(existing, wanted *certmanagerv1.Certificate, now time.Time, a *Action) {
+// decideCertificate decides what becomes of a Certificate that is asked for; existing is the one of its name, nil for
+// none.
+func (s *State) decideCertificate(existing, wanted *certmanagerv1.Certificate, now time.Time, a *Action) {
 	switch {
 	case existing == nil:
 		a.Create = append(a.Create, wanted)

@@ -231,7 +231,7 @@ func (p *probe) do(ctx context.Context, step account.Step) error {
 		p.Accounts.Bind(p.name, p.account)
 		return nil
 	case account.StepAskKeyChange:
-		return failureOf(p.account.CanReplace(ctx))
+		return faultOf(p.account.CanReplace(ctx))
 	case account.StepStoreNextKey:
 		return p.storeNextKey(ctx)
 	case account.StepAskWhichKey, account.StepReplaceKey:
@@ -239,7 +239,7 @@ func (p *probe) do(ctx context.Context, step account.Step) error {
 		if p.s.Unchanged {
 			address = p.issuer.GetStatus().ACME.URI
 		}
-		return failureOf(p.account.Replace(ctx, p.keys.next, address))
+		return faultOf(p.account.Replace(ctx, p.keys.next, address))
 	case account.StepFinishKey:
 		return p.finishKey(ctx)
 	default:
@@ -266,7 +266,7 @@ func (p *probe) register(ctx context.Context) error {
 	if f != nil && f.Reason == certmanagerv1.IssuerReasonErrUpdateACMEAccount {
 		reason, what = f.Reason, "Failed to update ACME account"
 	}
-	f = fault.Of(failureOf(err))
+	f = fault.Of(faultOf(err))
 	said, hint := p.meaning(err), ""
 	if said != "" { // before the words of strangers, which may be long
 		err = fmt.Errorf("%s (%w)", said, err)
@@ -305,9 +305,9 @@ func (p *probe) meaning(err error) string {
 	}
 }
 
-// failureOf says in the words of package fault how a call has failed. Without a class, nothing has: it is to be made
+// faultOf says in the words of package fault how a call has failed. Without a class, nothing has: it is to be made
 // again.
-func failureOf(err error) error {
+func faultOf(err error) error {
 	f := fault.Of(err)
 	switch {
 	case f == nil:

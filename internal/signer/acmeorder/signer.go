@@ -51,8 +51,8 @@ type Config struct {
 	Secrets credential.Reader
 	// Accounts takes the accounts of issuers that are set up.
 	Accounts *acmeaccount.Registry
-	// Doubt asks for another check of an issuer, because the CA has lost its account. It MUST NOT block.
-	Doubt func(issuer types.UID)
+	// CheckIssuer asks for another check of an issuer, because the CA has lost its account. It MUST NOT block.
+	CheckIssuer func(issuer types.UID)
 	// Issuers lists all issuers: some share an account.
 	Issuers func(ctx context.Context) ([]certmanagerv1.GenericIssuer, error)
 	// Tell emits an event about an issuer.
@@ -79,7 +79,7 @@ type Adapter struct{ Config }
 func New(c Config) *Adapter {
 	c.Accounts.Watch(func(i acmeaccount.Issuer, change acmeaccount.Change) {
 		if change == acmeaccount.Lost {
-			c.Doubt(i.UID)
+			c.CheckIssuer(i.UID)
 		}
 	})
 	return &Adapter{c}

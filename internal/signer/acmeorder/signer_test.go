@@ -95,7 +95,7 @@ func newBench(t *testing.T) *bench {
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
 		Objects: direct{b.api, b}, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
-		Doubt: func(types.UID) {}, Now: now,
+		CheckIssuer: func(types.UID) {}, Now: now,
 		Tell: func(i certmanagerv1.GenericIssuer, warning bool, reason, message string) {
 			b.said = append(b.said, fmt.Sprintf("%s %t %s: %s", i.GetName(), warning, reason, message))
 		},

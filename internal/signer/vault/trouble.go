@@ -68,7 +68,7 @@ func (s stage) away(format string, args ...any) error { return s.busy(0, format,
 
 // busy is away where the answer asks for a wait (RFC 9110 §10.2.3, RFC 6585 §4); zero if it does not.
 func (s stage) busy(wait time.Duration, format string, args ...any) error {
-	return fault.ClassUnavailable.Turn(wait, string(s), format, args...)
+	return fault.ClassUnavailable.AfterExactly(wait, string(s), format, args...)
 }
 
 // denied says that Vault does not accept the credential, or not for this.

@@ -80,7 +80,7 @@ const (
 )
 
 // size is how many bytes the account takes besides those that each takes. It does not wait for a login.
-func (a *account) size() int {
+func (a *session) size() int {
 	n := bytesPerRoot*len(a.bundle) + int(a.held.Load())
 	for _, text := range []string{
 		a.server, a.zone, a.accessToken, a.username, a.password, a.clientID, a.clientSecret, a.apiKey, a.tokenEndpoint, a.scope, a.secret,
@@ -238,12 +238,12 @@ func (r *reader) value(secret *corev1.Secret, key string) string {
 }
 
 // account returns the account of an issuer; with other credentials it is another one.
-func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*account, error) {
+func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*session, error) {
 	access, err := s.accessOf(ctx, issuer)
 	if err != nil {
 		return nil, err
 	}
-	return s.accounts.For(issuer, access.inputs(), s.Now(), func() (*account, error) {
-		return &account{access: access, transport: newTransport(access), now: s.Now, observe: s.Observe, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1), comparing: s.comparing}, nil
+	return s.accounts.For(issuer, access.inputs(), s.Now(), func() (*session, error) {
+		return &session{access: access, transport: newTransport(access), now: s.Now, observe: s.Observe, userAgent: s.UserAgent, open: s.connect, turn: make(chan struct{}, 1), comparing: s.comparing}, nil
 	})
 }

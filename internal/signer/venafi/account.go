@@ -33,14 +33,14 @@ type connector interface {
 	RetrieveCertificate(req *certificate.Request) (*certificate.PEMCollection, error)
 }
 
-// account is an access in use, with what it was granted.
-type account struct {
+// session is an access in use, with what it was granted.
+type session struct {
 	access
 	transport *egress.Transport
 	now       func() time.Time
 	observe   func(call string, status int, took time.Duration)
 	userAgent string
-	open      func(a *account, x *exchange) (connector, error)
+	open      func(a *session, x *exchange) (connector, error)
 
 	// turn is held during a login, and while granted is used: other calls wait for the token.
 	turn    chan struct{}
@@ -66,7 +66,7 @@ func (g *grant) size() int { return len(g.token) + len(g.refresh) + bytesPerAnsw
 
 // do makes a call, which has several steps. If the server refuses the login during the call, do logs in again and
 // repeats the call once.
-func (a *account) do(ctx context.Context, call func(c connector, x *exchange) error) error {
+func (a *session) do(ctx context.Context, call func(c connector, x *exchange) error) error {
 	x := &exchange{ctx: ctx, transport: a.transport, now: a.now, observe: a.observe, comparing: a.comparing}
 	defer func() { x.body = nil }() // what the library keeps of a login leads to the exchange
 	for again := false; ; again = true {
@@ -81,16 +81,16 @@ func (a *account) do(ctx context.Context, call func(c connector, x *exchange) er
 			return nil
 		}
 		if x.step == stepLogin || x.status != http.StatusUnauthorized || again {
-			return a.failureOf(x, err)
+			return a.classify(x, err)
 		}
 		if err := a.logout(x); err != nil {
-			return a.failureOf(x, err)
+			return a.classify(x, err)
 		}
 	}
 }
 
 // hold waits for the turn, until the call ends.
-func (a *account) hold(x *exchange) (release func(), err error) {
+func (a *session) hold(x *exchange) (release func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
 		return func() {
@@ -115,7 +115,7 @@ func guarded(call func() error) (err error) {
 }
 
 // connect returns a connection that is logged in. Of the library's connectors, only Cloud's makes a call for that.
-func (a *account) connect(x *exchange) (connector, error) {
+func (a *session) connect(x *exchange) (connector, error) {
 	x.step = stepLogin
 	release, err := a.hold(x)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *account) connect(x *exchange) (connector, error) {
 }
 
 // connectCloud returns a copy of the connector that is logged in, with a client for this call.
-func (a *account) connectCloud(x *exchange, login func(*cloud.Connector) error) (connector, error) {
+func (a *session) connectCloud(x *exchange, login func(*cloud.Connector) error) (connector, error) {
 	if a.granted.user == nil {
 		c, err := cloud.NewConnector(a.server, a.zone, false, nil)
 		if err != nil {
@@ -176,12 +176,12 @@ func (a *account) connectCloud(x *exchange, login func(*cloud.Connector) error) 
 	return &c, nil
 }
 
-func (a *account) expired() bool {
+func (a *session) expired() bool {
 	return !a.granted.expires.IsZero() && a.now().Add(earlyBy).After(a.granted.expires)
 }
 
 // logout forgets what was granted, but not what renews it.
-func (a *account) logout(x *exchange) error {
+func (a *session) logout(x *exchange) error {
 	release, err := a.hold(x)
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (a *account) logout(x *exchange) error {
 }
 
 // loginTPP gets a token. A token from the Secret is verified, which tells when it ends.
-func (a *account) loginTPP(c *tpp.Connector) error {
+func (a *session) loginTPP(c *tpp.Connector) error {
 	if a.granted.token != "" && (a.accessToken != "" || !a.expired()) {
 		return nil
 	}
@@ -236,7 +236,7 @@ func at(seconds int64) time.Time {
 
 // loginNGTS has client credentials exchanged for a token (RFC 6749 §4.4). This version
 // of the library has no NGTS, whose API is Cloud's but for the token.
-func (a *account) loginNGTS(x *exchange) error {
+func (a *session) loginNGTS(x *exchange) error {
 	form := url.Values{"grant_type": {"client_credentials"}, "scope": {a.scope}}
 	req, err := http.NewRequestWithContext(x.ctx, http.MethodPost, a.tokenEndpoint, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -287,7 +287,7 @@ func readGrant(body []byte, now time.Time) (grant, error) {
 
 // verify logs in and reads the zone. It returns the end of a token that cannot be renewed; zero means that there is
 // none.
-func (a *account) verify(ctx context.Context) (time.Time, error) {
+func (a *session) verify(ctx context.Context) (time.Time, error) {
 	var ends time.Time
 	err := a.do(ctx, func(c connector, x *exchange) error {
 		x.step = stepZone
@@ -306,7 +306,7 @@ func (a *account) verify(ctx context.Context) (time.Time, error) {
 }
 
 // request hands an order in and returns the pickup id.
-func (a *account) request(ctx context.Context, o order) (string, error) {
+func (a *session) request(ctx context.Context, o order) (string, error) {
 	var id string
 	err := a.do(ctx, func(c connector, x *exchange) error {
 		x.step = stepZone
@@ -342,7 +342,7 @@ func (a *account) request(ctx context.Context, o order) (string, error) {
 }
 
 // retrieve asks for the certificate by its pickup id.
-func (a *account) retrieve(ctx context.Context, o order, id string) (*certificate.PEMCollection, error) {
+func (a *session) retrieve(ctx context.Context, o order, id string) (*certificate.PEMCollection, error) {
 	var got *certificate.PEMCollection
 	err := a.do(ctx, func(c connector, x *exchange) error {
 		x.step = stepRetrieve

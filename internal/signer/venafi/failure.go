@@ -27,11 +27,11 @@ func finalStatuses() []string {
 	return []string{"FAILED", "REJECTED", "REJECTED_APPROVAL", "CANCELLED", "DELETED", "REVOKED"}
 }
 
-// failureOf makes a fault of the error of a call. The caller adds the reason later. The class comes from the last
+// classify makes a fault of the error of a call. The caller adds the reason later. The class comes from the last
 // exchange, because the library has the same errors for a server that is unavailable and for one that refuses. A
 // fault.KindPending says that the certificate is not there yet, a fault.KindTerminal that the server refuses the
 // request.
-func (a *account) failureOf(x *exchange, err error) error {
+func (a *session) classify(x *exchange, err error) error {
 	f := &fault.Fault{}
 	if f.Kind, f.Class = a.classOf(x, err); f.Class == fault.ClassNotFound || x.unfit != nil {
 		f.Delay = zoneAgain
@@ -64,7 +64,7 @@ func (a *account) failureOf(x *exchange, err error) error {
 }
 
 // classOf says what to do about a failure, and its class. A zone that cannot be read is handled like a missing one.
-func (a *account) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
+func (a *session) classOf(x *exchange, err error) (fault.Kind, fault.Class) {
 	answer, _ := x.said()
 	var pending endpoint.ErrCertificatePending
 	switch {

@@ -99,10 +99,10 @@ func FuzzVenafiFailure(f *testing.F) {
 	f.Add([]byte("<html>an internal page</html>"), 500, "-1", 2)
 	f.Add([]byte(`{"errors":[{"message":""}],"message":"m"}`), 404, "", 5)
 	f.Fuzz(func(t *testing.T, body []byte, status int, retryAfter string, at int) {
-		a := &account{access: access{product: productTPP, server: "https://tpp.example", zone: "z", secret: "s"}}
+		a := &session{access: access{product: productTPP, server: "https://tpp.example", zone: "z", secret: "s"}}
 		asked := retryafter.Read(http.Header{"Retry-After": {retryAfter}}, time.Now())
 		x := &exchange{status: status, retryAfter: asked, body: body, step: step(at)}
-		got := fault.Of(a.failureOf(x, errors.New("unexpected status: "+string(body))))
+		got := fault.Of(a.classify(x, errors.New("unexpected status: "+string(body))))
 		if got == nil || got.Delay < 0 || got.Delay > max(retryafter.Most, zoneAgain) {
 			t.Fatalf("%+v", got)
 		}

@@ -170,8 +170,8 @@ func (b *budget) take(ctx context.Context, do func()) error {
 	return nil
 }
 
-// strike takes out of a rule the values that an expression matches, with a turn for each.
-func (b *budget) strike(ctx context.Context, r *rule, expression *regexp.Regexp) (ended error) {
+// dropMatches takes out of a rule the values that an expression matches, with a turn for each.
+func (b *budget) dropMatches(ctx context.Context, r *rule, expression *regexp.Regexp) (ended error) {
 	r.values = slices.DeleteFunc(r.values, func(value string) (matches bool) {
 		if ended == nil {
 			ended = b.take(ctx, func() { matches = expression.MatchString(value) })
@@ -207,7 +207,7 @@ func compare(ctx context.Context, b *budget, rules []*rule) error {
 			continue
 		}
 		for _, r := range users[text] {
-			if err := b.strike(ctx, r, expression); err != nil {
+			if err := b.dropMatches(ctx, r, expression); err != nil {
 				return err
 			}
 		}

@@ -378,7 +378,7 @@ func TestPolicyEndsWithTheContext(t *testing.T) {
 			t.Errorf("ends after %d: %.100v, asked %d times", ends, err, ctx.asked)
 		}
 	}
-	a := &account{access: access{product: productTPP, server: "https://tpp.example.com", zone: "z"}}
+	a := &session{access: access{product: productTPP, server: "https://tpp.example.com", zone: "z"}}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
@@ -392,7 +392,7 @@ func TestPolicyEndsWithTheContext(t *testing.T) {
 		{"the policy takes too long", t.Context(), 0, fault.ClassPolicy, `the policy of zone "z" takes longer than 0s to compare with the request: have it shortened`},
 	} {
 		x := &exchange{ctx: c.ctx, now: time.Now, comparing: newTurns(), step: stepPolicy, status: http.StatusOK}
-		f := fault.Of(a.failureOf(x, o.allow(x, zone, req, c.timeout)))
+		f := fault.Of(a.classify(x, o.allow(x, zone, req, c.timeout)))
 		if f == nil || f.Kind != fault.KindAfter || f.Class != c.class || !strings.Contains(f.Error(), c.says) {
 			t.Errorf("%s: %+v, want %q", c.name, f, c.says)
 		}

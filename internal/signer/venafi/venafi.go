@@ -56,17 +56,17 @@ type Signer struct {
 	Config
 
 	// connect opens a connection: tests put the library's own fake in its place.
-	connect  func(a *account, x *exchange) (connector, error)
-	accounts signer.Kept[*account]
+	connect  func(a *session, x *exchange) (connector, error)
+	accounts signer.Kept[*session]
 	// comparing has room for the one comparison with a policy that is made at a time.
 	comparing *turns
 }
 
 // New returns a Signer.
 func New(c Config) *Signer {
-	return &Signer{Config: c, connect: (*account).connect, comparing: newTurns(), accounts: signer.Kept[*account]{
-		Size: (*account).size,
-		Drop: func(a *account) { a.transport.CloseIdleConnections() },
+	return &Signer{Config: c, connect: (*session).connect, comparing: newTurns(), accounts: signer.Kept[*session]{
+		Size: (*session).size,
+		Drop: func(a *session) { a.transport.CloseIdleConnections() },
 	}}
 }
 
@@ -178,7 +178,7 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 }
 
 // collect asks for the certificate, and makes the request's result of it.
-func (a *account) collect(ctx context.Context, order order, id string, w words) (signer.Result, error) {
+func (a *session) collect(ctx context.Context, order order, id string, w words) (signer.Result, error) {
 	got, err := a.retrieve(ctx, order, id)
 	if err != nil {
 		return signer.Result{}, err
@@ -189,7 +189,7 @@ func (a *account) collect(ctx context.Context, order order, id string, w words) 
 	bundle, err := order.bundle(ctx, got)
 	switch {
 	case ctx.Err() != nil:
-		return signer.Result{}, a.failureOf(&exchange{err: ctx.Err()}, ctx.Err())
+		return signer.Result{}, a.classify(&exchange{err: ctx.Err()}, ctx.Err())
 	case err != nil:
 		return signer.Result{}, fault.Failed(fault.ClassUnavailable, w.parse, "what %s gave cannot be used: %s", a.server, fault.Quote(err.Error()))
 	}

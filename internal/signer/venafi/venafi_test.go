@@ -36,7 +36,7 @@ func TestFakeConnector(t *testing.T) {
 	for _, key := range []pki.KeySpec{{Algorithm: "RSA"}, {Algorithm: "ECDSA"}} {
 		for _, kind := range []string{requestKind, signingKind} {
 			w := newWorld(t)
-			w.signer.connect = func(_ *account, x *exchange) (connector, error) {
+			w.signer.connect = func(_ *session, x *exchange) (connector, error) {
 				x.step = stepLogin
 				return fake.NewConnector(false, nil), nil
 			}
@@ -214,7 +214,7 @@ func TestProbeWaits(t *testing.T) {
 		delete(s.Overrides, "/vedsdk/certificates/checkpolicy")
 		s.Expires = w.signer.Now().Add(-time.Minute)
 	})
-	w.signer.accounts = signer.Kept[*account]{}
+	w.signer.accounts = signer.Kept[*session]{}
 	if facts := w.inOrder(i); facts.Until.Sub(w.signer.Now()) != tokenAgain {
 		t.Errorf("a token that ended by our clock alone: %+v", facts)
 	}
@@ -274,9 +274,9 @@ func TestCAForLeaf(t *testing.T) {
 
 // A port that differs from try to try would be a write of the status each time.
 func TestSameTroubleSameText(t *testing.T) {
-	a := &account{access: access{server: "https://tpp.example.com"}}
+	a := &session{access: access{server: "https://tpp.example.com"}}
 	said := func(port int) string {
-		return a.failureOf(&exchange{err: &net.OpError{
+		return a.classify(&exchange{err: &net.OpError{
 			Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: port}, Err: syscall.ECONNRESET,
 		}}, errors.New("the library's words")).Error()
 	}

@@ -322,7 +322,7 @@ func TestConformance(t *testing.T) {
 		New:   func() solver.Solver { return http01.New(options, nil) },
 		Task:  func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", names[n], n)} },
 		Start: func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
-		Settle: func(task solver.Task) {
+		AfterCleanUp: func(task solver.Task) {
 			done := task.Challenge.DeepCopy()
 			done.Status = acmev1.ChallengeStatus{State: acmev1.Valid}
 			x.UpsertChallenge(done)

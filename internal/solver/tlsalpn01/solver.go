@@ -71,7 +71,7 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	defer cancel()
 	spec := t.Challenge.Spec
 	err := s.o.Dialer.Each(ctx, spec.DNSName, func(ctx context.Context, dial http01.DialFunc, where string) error {
-		return s.shakeHands(ctx, spec, dial, where)
+		return s.handshake(ctx, spec, dial, where)
 	})
 	if f := fault.Of(err); f != nil && f.Kind == fault.KindAfter {
 		return fault.After(f.Delay, f.Reason, "%w; %s", f.Err, http01.Viewpoint)
@@ -79,8 +79,8 @@ func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	return err
 }
 
-// shakeHands checks the answer at one address.
-func (s *Solver) shakeHands(ctx context.Context, spec acmev1.ChallengeSpec, dial http01.DialFunc, where string) error {
+// handshake checks the answer at one address.
+func (s *Solver) handshake(ctx context.Context, spec acmev1.ChallengeSpec, dial http01.DialFunc, where string) error {
 	target := net.JoinHostPort(spec.DNSName, strconv.Itoa(s.o.Port))
 	where = target + where
 	conn, err := dial(ctx, "tcp", target)

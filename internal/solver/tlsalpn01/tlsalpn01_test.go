@@ -328,7 +328,7 @@ func TestConformance(t *testing.T) {
 		Task:      func(n int) solver.Task { return solver.Task{Challenge: challenge("ns", "www.example.test", n)} },
 		Start:     func(task solver.Task) { x.UpsertChallenge(task.Challenge) },
 		Exclusive: true, // a handshake tells no token
-		Settle: func(task solver.Task) {
+		AfterCleanUp: func(task solver.Task) {
 			done := task.Challenge.DeepCopy()
 			done.Status = acmev1.ChallengeStatus{State: acmev1.Valid}
 			x.UpsertChallenge(done)

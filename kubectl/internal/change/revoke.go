@@ -97,7 +97,7 @@ func (r *revoker) run(ctx context.Context, name string) error {
 		return err
 	}
 	if r.cancel {
-		return r.callOff(ctx, crt)
+		return r.withdraw(ctx, crt)
 	}
 	r.announce(ctx, crt)
 	if err := plugin.Confirm(r.streams, r.yes); err != nil {
@@ -122,8 +122,8 @@ func (r *revoker) read(ctx context.Context) (*certmanagerv1.Certificate, error) 
 	return crt, r.client.Get(ctx, r.key, crt)
 }
 
-// callOff removes the annotation.
-func (r *revoker) callOff(ctx context.Context, crt *certmanagerv1.Certificate) error {
+// withdraw removes the annotation.
+func (r *revoker) withdraw(ctx context.Context, crt *certmanagerv1.Certificate) error {
 	if _, asked := crt.Annotations[revocation.Annotation]; !asked {
 		return errors.New("the Certificate is not being revoked: there is nothing to call off")
 	}
@@ -162,12 +162,12 @@ func (r *revoker) revocable(ctx context.Context, ref cmmeta.IssuerReference) boo
 // ask annotates the Certificate. What is left of an earlier revocation is taken away before: the controller carries the
 // same out once a day at most, and the user has just asked for it.
 func (r *revoker) ask(ctx context.Context, crt *certmanagerv1.Certificate) error {
-	if void(crt) != nil {
+	if withdrawn(crt) != nil {
 		if err := annotate(ctx, r.client, crt, map[string]any{revocation.Annotation: nil, revocation.RecordAnnotation: nil}); err != nil {
 			return err
 		}
 		err := r.await(ctx, func(crt *certmanagerv1.Certificate) (string, error) {
-			if void(crt) != nil {
+			if withdrawn(crt) != nil {
 				return "the controller has not seen that the last revocation is called off", nil
 			}
 			return "", nil
@@ -179,8 +179,8 @@ func (r *revoker) ask(ctx context.Context, crt *certmanagerv1.Certificate) error
 	return annotate(ctx, r.client, crt, map[string]any{revocation.Annotation: r.reason, revocation.RecordAnnotation: nil})
 }
 
-// void is the condition of a revocation that was refused before it began; nil if there is none.
-func void(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateCondition {
+// withdrawn is the condition of a revocation that was refused before it began; nil if there is none.
+func withdrawn(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateCondition {
 	c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking)
 	refused := []string{revocation.ReasonInvalid, revocation.ReasonNothing, revocation.ReasonRepeated}
 	if c == nil || c.Status == cmmeta.ConditionTrue || !slices.Contains(refused, c.Reason) {
@@ -199,8 +199,8 @@ func (r *revoker) follow(ctx context.Context) error {
 		switch {
 		case !asked && !recorded:
 			return "", errors.New("the revocation was called off: somebody has removed the annotation " + revocation.Annotation)
-		case asked && void(crt) != nil:
-			return "", errors.New(void(crt).Message)
+		case asked && withdrawn(crt) != nil:
+			return "", errors.New(withdrawn(crt).Message)
 		case c == nil, asked && c.Status != cmmeta.ConditionTrue:
 			return "the controller has not begun", nil
 		case asked, c.Status == cmmeta.ConditionTrue, c.Reason != string(record.Outcome):

@@ -43,7 +43,7 @@ func reports(now time.Time, certificates ...*certmanagerv1.Certificate) (all []e
 	for _, crt := range certificates {
 		objects = append(objects, crt)
 	}
-	w := explain.NewWorld(objects, nil, now)
+	w := explain.NewCluster(objects, nil, now)
 	for _, crt := range certificates {
 		all = append(all, w.Certificate(crt))
 	}

@@ -200,7 +200,7 @@ func (m *mover) gatherNeeds(ctx context.Context, s *snapshot, known map[types.UI
 	if err := m.gatherNextKeys(ctx, s, known); err != nil {
 		return err
 	}
-	s.settle()
+	s.decideMoves()
 	return nil
 }
 
@@ -313,8 +313,8 @@ func (m *mover) addSecret(s *snapshot, by *item, o *object) {
 	it.users = append(it.users, by)
 }
 
-// settle says of each Secret whether it is moved, and puts the items in order: owners first.
-func (s *snapshot) settle() {
+// decideMoves says of each Secret whether it is moved, and puts the items in order: owners first.
+func (s *snapshot) decideMoves() {
 	for _, it := range s.secrets {
 		it.moves = !slices.ContainsFunc(it.users, func(u *item) bool { return !u.moves })
 		it.done = !slices.ContainsFunc(it.users, func(u *item) bool { return !u.done })

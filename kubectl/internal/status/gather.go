@@ -79,7 +79,7 @@ func (q Query) scope() inventory.Scope {
 func (q Query) reports(
 	ctx context.Context, c client.Client, starts []start, i *inventory.Inventory, now time.Time,
 ) (reports []explain.Report, err error) {
-	w, all := i.World(now), i.Certificates(q.Selector)
+	w, all := i.Cluster(now), i.Certificates(q.Selector)
 	if len(q.Args) == 0 {
 		for _, crt := range all {
 			reports = append(reports, w.Certificate(crt))

@@ -40,7 +40,7 @@ func (p printer) all(reports []explain.Report, now time.Time) {
 
 // one writes a report: first the state and the cause, then what to do and the next try, then the chain.
 func (p printer) one(r explain.Report) {
-	head, cause, _ := strings.Cut(r.Head(p.now), ": ")
+	head, cause, _ := strings.Cut(r.StateAndCause(p.now), ": ")
 	if cause != "" {
 		cause = ": " + cause
 	}
@@ -125,7 +125,7 @@ func (p printer) children(nodes []explain.Node, indent string) {
 // node writes an object on a line, and its reason below, unless an object that was made for it says the same.
 func (p printer) node(n explain.Node, branch, below string) {
 	fmt.Fprintf(p.out, "%s%s: %s\n", branch, printable.Line(n.Title()), p.paint(colourOf(n), printable.Line(n.State)))
-	says := n.Says()
+	says := n.OwnReason()
 	if says == "" {
 		return
 	}

@@ -250,7 +250,7 @@ func ownedBy(crt *certmanagerv1.Certificate, object explain.Node) bool {
 
 // report explains a Certificate. Where somebody else's Certificate keeps the Secret of the Ingress or the Gateway that
 // was asked for, and does not have a host of it, that comes first.
-func (s start) report(w *explain.World, crt *certmanagerv1.Certificate) explain.Report {
+func (s start) report(w *explain.Cluster, crt *certmanagerv1.Certificate) explain.Report {
 	r := w.Certificate(crt)
 	if ownedBy(crt, s.owner) {
 		return r

@@ -114,15 +114,15 @@ func Get(ctx context.Context, config *rest.Config, pod client.ObjectKey, port in
 	}
 	select {
 	case text := <-failed:
-		err = failureOf(text, err)
+		err = causeOf(text, err)
 	case <-ctx.Done():
 		err = errors.Join(err, ctx.Err())
 	}
 	return 0, nil, fmt.Errorf("no answer at port %d: %w", port, err)
 }
 
-// failureOf is the error that the other side has named, or else the one that was noticed here.
-func failureOf(named string, noticed error) error {
+// causeOf is the error that the other side has named, or else the one that was noticed here.
+func causeOf(named string, noticed error) error {
 	if named != "" {
 		return errors.New(strings.TrimSpace(named))
 	}

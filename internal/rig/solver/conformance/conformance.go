@@ -20,8 +20,8 @@ type Harness struct {
 	Task func(n int) solver.Task
 	// Start is what happens before Present: the scheduler sets the challenge processing. Optional.
 	Start func(solver.Task)
-	// Settle is what happens after CleanUp: the challenge is in a final state. Optional.
-	Settle func(solver.Task)
+	// AfterCleanUp is what happens after CleanUp: the challenge is in a final state. Optional.
+	AfterCleanUp func(solver.Task)
 	// Visible tells whether a CA would find the answer to a challenge.
 	Visible func(context.Context, solver.Task) bool
 	// Exclusive: of several challenges for a name, only the first can be seen until it is cleaned up.
@@ -61,8 +61,8 @@ func (h Harness) cleanUp(t *testing.T, n int) {
 	if err := h.New().CleanUp(t.Context(), h.Task(n)); err != nil {
 		t.Fatalf("CleanUp of %d: %v", n, err)
 	}
-	if h.Settle != nil {
-		h.Settle(h.Task(n))
+	if h.AfterCleanUp != nil {
+		h.AfterCleanUp(h.Task(n))
 	}
 }
 

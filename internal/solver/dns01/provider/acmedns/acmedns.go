@@ -66,8 +66,8 @@ func (c *Client) Within(p *egress.Policy) *Client {
 	return New(p.Client(timeout, maxAnswer), c.userAgent, c.limits)
 }
 
-// account is an entry of the Secret, as acme-dns clients store it.
-type account struct {
+// registration is an entry of the Secret, as acme-dns clients store it.
+type registration struct {
 	Username   string `json:"username"`
 	Password   string `json:"password"`
 	FullDomain string `json:"fulldomain"`
@@ -78,7 +78,7 @@ type account struct {
 type Provider struct {
 	client   *Client
 	base     *url.URL
-	accounts map[string]account
+	accounts map[string]registration
 	source   string
 	// call identifies a server and a Secret's content for the limits.
 	call limit.Call
@@ -140,7 +140,7 @@ func (p *Provider) Present(ctx context.Context, r dns01.Record) error {
 // CleanUp does nothing: the server drops old values by itself.
 func (*Provider) CleanUp(context.Context, dns01.Record) error { return nil }
 
-func (p *Provider) update(ctx context.Context, a account, value string) error {
+func (p *Provider) update(ctx context.Context, a registration, value string) error {
 	body, err := json.Marshal(map[string]string{"subdomain": a.Subdomain, "txt": value})
 	if err != nil {
 		return err

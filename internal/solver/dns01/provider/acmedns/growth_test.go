@@ -38,7 +38,7 @@ func TestAnswersOfAcmeDNSCostNoSquare(t *testing.T) {
 	bounds.Holds(t, "answer of acme-dns", func(n int) limits.Outcome {
 		left := strings.NewReader(strings.Repeat("[", n))
 		p := &Provider{client: New(&http.Client{Transport: reading{left}}, "test", nil), base: base}
-		if err := p.update(t.Context(), account{Subdomain: "a"}, "value"); err != nil {
+		if err := p.update(t.Context(), registration{Subdomain: "a"}, "value"); err != nil {
 			t.Error(err)
 		}
 		return bounds.Without(n, n-left.Len())
@@ -48,7 +48,7 @@ func TestAnswersOfAcmeDNSCostNoSquare(t *testing.T) {
 			growth.Linear(t, limits.ShortBody, func(size int) func() {
 				p := &Provider{client: New(&http.Client{Transport: answering{code, strings.Repeat("[", size)}}, "test", nil), base: base}
 				return func() {
-					if err := p.update(t.Context(), account{Subdomain: "a"}, "value"); (err == nil) != (code == http.StatusOK) {
+					if err := p.update(t.Context(), registration{Subdomain: "a"}, "value"); (err == nil) != (code == http.StatusOK) {
 						t.Fatal(err)
 					}
 				}

@@ -84,7 +84,7 @@ func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 		}
 		w.restTimer()
 		w.turn.Free(tenant)
-		w.pool.dismiss(w)
+		w.pool.stopWorker(w)
 		done <- err
 	}()
 	select {
@@ -182,7 +182,7 @@ func (w *worker) judge(q wire.Request, a wire.Response) error {
 		reason = dns01.ReasonInvalidConfig
 	}
 	if delay := time.Duration(min(a.RetryAfter, int(maxRetryAfter/time.Second))) * time.Second; delay > dns01.MendPeriod {
-		return class.Turn(delay, reason, "%w", words)
+		return class.AfterExactly(delay, reason, "%w", words)
 	}
 	return class.After(dns01.MendPeriod, reason, "%w", words)
 }

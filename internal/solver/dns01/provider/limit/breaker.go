@@ -41,7 +41,7 @@ func (b *breaker) check(provider string, now time.Time) error {
 	until := b.until.UTC().Format("15:04:05 UTC")
 	switch {
 	case now.Before(b.until):
-		return b.class.Turn(b.until.Sub(now), ReasonPaused, words, provider, until, b.words)
+		return b.class.AfterExactly(b.until.Sub(now), ReasonPaused, words, provider, until, b.words)
 	case !b.probe.IsZero() && now.Sub(b.probe) < probeLimit:
 		return b.class.After(probePeriod, ReasonPaused, words, provider, until, b.words)
 	default:

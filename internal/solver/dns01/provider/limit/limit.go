@@ -166,7 +166,7 @@ func (l *Limits) turn(c Call) (*credential, time.Duration, error) {
 	}
 	wait := known.bucket.turn(c.ID, now, l.o)
 	if wait > patience {
-		return nil, 0, fault.ClassRateLimited.Turn(wait, ReasonBusy, "%s: other requests with this credential come first: "+
+		return nil, 0, fault.ClassRateLimited.AfterExactly(wait, ReasonBusy, "%s: other requests with this credential come first: "+
 			"no more than %v a second are made with one (--dns01-provider-qps)", c.Provider, l.o.QPS)
 	}
 	known.inUse++

@@ -31,7 +31,7 @@ func TestWaits(t *testing.T) {
 	add("any error", func(time.Duration) error { return errors.New("no") })
 	add("a caller that has given up", func(time.Duration) error { return context.Canceled })
 	for _, class := range golden.Classes() {
-		add(string(class), func(asked time.Duration) error { return class.Turn(asked, "R", "no") })
+		add(string(class), func(asked time.Duration) error { return class.AfterExactly(asked, "R", "no") })
 	}
 	waits.Check(t, "A wait is a pause of the credential, for all calls with it. The object that was refused waits by itself, too: see DNS programs.")
 }

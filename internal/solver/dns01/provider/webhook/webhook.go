@@ -250,7 +250,7 @@ func failed(status *metav1.Status, format string, args ...any) error {
 		class = fault.ClassRateLimited
 		if status.Details != nil {
 			if delay := time.Duration(min(status.Details.RetryAfterSeconds, maxRetryAfter)) * time.Second; delay > dns01.MendPeriod {
-				return class.Turn(delay, ReasonFailed, format, args...)
+				return class.AfterExactly(delay, ReasonFailed, format, args...)
 			}
 		}
 	case status.Code == http.StatusServiceUnavailable || status.Reason == metav1.StatusReasonServiceUnavailable:

@@ -20,35 +20,35 @@ import (
 // core free.
 const startInterval = 500 * time.Microsecond
 
-// unsettledFirst queues a Certificate that has changed, as builder.For does. Of the Certificates that are there at the
+// inOrderLast queues a Certificate that has changed, as builder.For does. Of the Certificates that are there at the
 // start, those that say themselves that they are in order are queued one after the other: ten thousand of them tell
 // nothing new, and whatever happens meanwhile does not wait behind them.
-type unsettledFirst struct {
+type inOrderLast struct {
 	handler.EnqueueRequestForObject
 
 	now func() time.Time
 	// claims is told of all, before any of them is looked at.
 	claims *kubecache.Claims
-	// settled counts them. One goroutine tells of all that are there at the start.
-	settled int
+	// inOrder counts them. One goroutine tells of all that are there at the start.
+	inOrder int
 }
 
 // Create implements handler.EventHandler.
-func (h *unsettledFirst) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
+func (h *inOrderLast) Create(ctx context.Context, e event.CreateEvent, queue controller.Queue) {
 	crt, ok := e.Object.(*certmanagerv1.Certificate)
 	if ok {
 		h.claims.Note(crt)
 	}
-	if ok && e.IsInInitialList && settled(crt, h.now()) {
-		h.settled++
-		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, time.Duration(h.settled)*startInterval)
+	if ok && e.IsInInitialList && inOrder(crt, h.now()) {
+		h.inOrder++
+		queue.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(crt)}, time.Duration(h.inOrder)*startInterval)
 		return
 	}
 	h.EnqueueRequestForObject.Create(ctx, e, queue)
 }
 
 // Update implements handler.EventHandler.
-func (h *unsettledFirst) Update(ctx context.Context, e event.UpdateEvent, queue controller.Queue) {
+func (h *inOrderLast) Update(ctx context.Context, e event.UpdateEvent, queue controller.Queue) {
 	if crt, ok := e.ObjectNew.(*certmanagerv1.Certificate); ok {
 		h.claims.Note(crt)
 	}
@@ -56,14 +56,14 @@ func (h *unsettledFirst) Update(ctx context.Context, e event.UpdateEvent, queue 
 }
 
 // Delete implements handler.EventHandler.
-func (h *unsettledFirst) Delete(ctx context.Context, e event.DeleteEvent, queue controller.Queue) {
+func (h *inOrderLast) Delete(ctx context.Context, e event.DeleteEvent, queue controller.Queue) {
 	h.claims.Forget(client.ObjectKeyFromObject(e.Object))
 	h.EnqueueRequestForObject.Delete(ctx, e, queue)
 }
 
-// settled reports whether a Certificate looks as it does in order: its spec is the one that
+// inOrder reports whether a Certificate looks as it does in order: its spec is the one that
 // was ready when last looked at, nothing is under way and nothing is due.
-func settled(crt *certmanagerv1.Certificate, now time.Time) bool {
+func inOrder(crt *certmanagerv1.Certificate, now time.Time) bool {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	issuing := certmanagerv1.HasCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing, cmmeta.ConditionTrue)
 	due := crt.Status.RenewalTime != nil && !now.Before(crt.Status.RenewalTime.Time)

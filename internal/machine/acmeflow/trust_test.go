@@ -52,7 +52,7 @@ func TestGHSA_8rvj_mm4h_c258(t *testing.T) {
 		s.Order, s.Issuer.Solvers = s.Order.DeepCopy(), []acmev1.ACMEChallengeSolver{dns01()}
 		challenge := s.Challenges[0].DeepCopy()
 		c.forge(&s, challenge)
-		if got := Unvouched(s.Order, s.Issuer, challenge); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+		if got := Untrusted(s.Order, s.Issuer, challenge); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -81,11 +81,11 @@ func TestVouchesForOverrides(t *testing.T) {
 		s.Order.Annotations, s.Issuer.Solvers = c.annotations, []acmev1.ACMEChallengeSolver{c.solver}
 		made := s.owning("").Challenges[0]
 		c.stored(made.Spec.Solver.HTTP01)
-		if why := Unvouched(s.Order, s.Issuer, made); why != "" {
+		if why := Untrusted(s.Order, s.Issuer, made); why != "" {
 			t.Errorf("%s: %s", name, why)
 		}
 		s.Order.Annotations = nil
-		if Unvouched(s.Order, s.Issuer, made) == "" {
+		if Untrusted(s.Order, s.Issuer, made) == "" {
 			t.Errorf("%s: it is vouched for without the annotations too", name)
 		}
 	}
@@ -97,9 +97,9 @@ func TestDisowned(t *testing.T) {
 	t.Parallel()
 	ends := func(s ChallengeState, then ChallengeStep) {
 		t.Helper()
-		s.Unvouched = "No Order controls it"
+		s.Untrusted = "No Order controls it"
 		a := DecideChallenge(s, start)
-		if a.Status == nil || a.Status.State != acmev1.Errored || a.Status.Processing || a.Step != ChallengeWait || a.Status.Reason != s.Unvouched {
+		if a.Status == nil || a.Status.State != acmev1.Errored || a.Status.Processing || a.Step != ChallengeWait || a.Status.Reason != s.Untrusted {
 			t.Fatalf("it does not end: %s", a.text(start))
 		}
 		s = s.with(func(c *acmev1.Challenge) { c.Status = *a.Status })

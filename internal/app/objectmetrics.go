@@ -13,9 +13,9 @@ import (
 	"chancery.dev/internal/metrics"
 )
 
-// telling lists the objects whose metrics are added to those of the process. Only the replica that leads has metrics of
-// objects: if two replicas had them, each alert would be raised twice.
-type telling struct {
+// objectMetrics lists the objects whose metrics are added to those of the process. Only the replica that leads has
+// metrics of objects: if two replicas had them, each alert would be raised twice.
+type objectMetrics struct {
 	cfg Config
 	// manager and term are set before anybody asks.
 	manager ctrl.Manager
@@ -33,7 +33,7 @@ func filter(controller *metrics.Controller) func(*rest.Config, *http.Client) (me
 }
 
 // leads reports whether this replica works: the caches have synced before.
-func (t *telling) leads() bool {
+func (t *objectMetrics) leads() bool {
 	select {
 	case <-t.manager.Elected():
 		return !t.term.Over()
@@ -43,7 +43,7 @@ func (t *telling) leads() bool {
 }
 
 // objects is a metrics.Source.
-func (t *telling) objects() (metrics.Objects, bool) {
+func (t *objectMetrics) objects() (metrics.Objects, bool) {
 	if !t.cfg.runs(ControllerMetrics) {
 		return metrics.Objects{}, false
 	}

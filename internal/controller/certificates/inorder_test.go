@@ -51,7 +51,7 @@ func TestUnsettledFirst(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				queue := controller.NewQueue("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 				defer queue.ShutDown()
-				h := &unsettledFirst{claims: kubecache.NewClaims(), now: func() time.Time { return now }}
+				h := &inOrderLast{claims: kubecache.NewClaims(), now: func() time.Time { return now }}
 				began := time.Now()
 				h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
 				item, _ := queue.Get()

@@ -12,11 +12,11 @@ import (
 	"chancery.dev/internal/selection"
 )
 
-// Unvouched says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to
+// Untrusted says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to
 // list it, and the issuer has to yield its solver: a Challenge carries its solver, so whoever creates one could send
 // the credentials of a ClusterIssuer to any server. The Order is nil if there is none. If the issuer is missing, its
 // solvers are not checked.
-func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
+func Untrusted(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if o == nil {
 		return "No Order controls this Challenge: Challenges are made by the controller, for the Orders of CertificateRequests"
 	}
@@ -25,11 +25,11 @@ func Unvouched(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if i >= 0 {
 		a = o.Status.Authorizations[i]
 	}
-	return unvouched(o, a, issuer, selection.For(o.Labels, issuer.Solvers), c)
+	return untrusted(o, a, issuer, selection.For(o.Labels, issuer.Solvers), c)
 }
 
-// unvouched is Unvouched with the Order's authorization of the Challenge, and the issuer's solvers.
-func unvouched(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solvers *selection.Solvers, c *acmev1.Challenge) string {
+// untrusted is Untrusted with the Order's authorization of the Challenge, and the issuer's solvers.
+func untrusted(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solvers *selection.Solvers, c *acmev1.Challenge) string {
 	spec := c.Spec
 	if !lists(a, spec) {
 		return fmt.Sprintf("The Order %q does not list this Challenge in its status.authorizations", o.Name)
@@ -47,15 +47,15 @@ func unvouched(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solve
 	return ""
 }
 
-// unvouched returns whether a Challenge is not to be solved for this Order, as it is known now.
-func (d *orderDecision) unvouched() func(*acmev1.Challenge) bool {
+// untrusted returns whether a Challenge is not to be solved for this Order, as it is known now.
+func (d *orderDecision) untrusted() func(*acmev1.Challenge) bool {
 	authorizations := make(map[string]acmev1.ACMEAuthorization, len(d.next.Authorizations))
 	for _, a := range d.next.Authorizations {
 		authorizations[a.URL] = a
 	}
 	solvers := selection.For(d.Order.Labels, d.Issuer.Solvers)
 	return func(c *acmev1.Challenge) bool {
-		return unvouched(d.Order, authorizations[c.Spec.AuthorizationURL], d.Issuer, solvers, c) != ""
+		return untrusted(d.Order, authorizations[c.Spec.AuthorizationURL], d.Issuer, solvers, c) != ""
 	}
 }
 
