@@ -24,6 +24,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
@@ -76,7 +77,6 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	}
 	kept, watches := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log)
 	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &objectMetrics{cfg: cfg}
-	options.Metrics.FilterProvider = filter(&metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now})
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,10 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 			return nil, err
 		}
 	}
-	if err := errors.Join(addChecks(manager, watches, deps.Engine.Stuck), manager.AddReadyzCheck("definitions", definitions.ready)); err != nil {
+	open := newPorts(manager, watches, deps.Engine.Stuck)
+	open.ready["definitions"] = definitions.ready
+	open.controller = &metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now}
+	if err := a.serve(ctx, &cfg, rc, open); err != nil {
 		return nil, err
 	}
 	if cfg.WaitsAddress != "" {
@@ -174,21 +177,12 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease kubecache
 	return a, err
 }
 
-// newApp returns an App with a manager, which serves metrics, and into which nothing else is wired.
+// newApp returns an App with a manager into which nothing is wired yet.
 func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
-	certificate, err := cfg.serveMetrics(&options.Metrics, rc, watches)
-	if err != nil {
-		return nil, err
-	}
-	options.HealthProbeBindAddress, options.PprofBindAddress = cfg.HealthAddress, cfg.ProfilerAddress
+	options.PprofBindAddress = cfg.ProfilerAddress
 	manager, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
-	}
-	if certificate != nil {
-		if err := manager.Add(certificate); err != nil {
-			return nil, err
-		}
 	}
 	clientset, err := kubernetes.NewForConfigAndClient(rc, manager.GetHTTPClient())
 	if err != nil {
@@ -205,6 +199,16 @@ func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Optio
 		manager: manager, events: newEvents(logr.NewContext(context.WithoutCancel(ctx), watches.log)),
 		sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: watches.log,
 	}, nil
+}
+
+// serve adds the ports, at the addresses of cfg.
+func (a *App) serve(ctx context.Context, cfg *Config, rc *rest.Config, open ports) error {
+	open.healthAddress = cfg.HealthAddress
+	open, err := cfg.withMetrics(open, a.manager, rc, a.watches)
+	if err != nil {
+		return err
+	}
+	return open.serve(ctx, a.manager, a.log)
 }
 
 // newEvents sends the events about one object at the rate of docs/limits.md, which is that of other clients of
@@ -356,17 +360,9 @@ func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches
 			DefaultUnsafeDisableDeepCopy: new(true),
 			DefaultTransform:             stub.Bound(cache.TransformStripManagedFields()),
 		},
-		LivenessEndpointName: "/livez", ReadinessEndpointName: "/readyz",
+		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see ports, as for the probes
 		GracefulShutdownTimeout: new(stopWithin),
 	}
-}
-
-// addChecks adds the checks of both. A leader whose lease has run out waits until it can renew the lease, and ends the
-// process if another one has taken it. So /livez has to check whether the process answers and whether its work is
-// stuck, but not whether a server answers: a new process would not help.
-func addChecks(manager ctrl.Manager, watches *watches, stuck func() error) error {
-	return errors.Join(manager.AddHealthzCheck("progress", func(*http.Request) error { return stuck() }),
-		manager.AddReadyzCheck("caches", synced(manager, watches)))
 }
 
 // cacheNamespaces is the scope, with the namespace that ClusterIssuers keep their Secrets in.

@@ -94,7 +94,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
 	}
 	return a, errors.Join(
-		secrets.Connect(ctx, source), a.manager.Add(secrets), addChecks(a.manager, watches, deps.Engine.Stuck),
+		secrets.Connect(ctx, source), a.manager.Add(secrets), a.serve(ctx, &cfg, rc, newPorts(a.manager, watches, deps.Engine.Stuck)),
 		cfg.inject(ctx, deps, rc),
 	)
 }
@@ -104,7 +104,6 @@ func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, wa
 	o.Cache.DefaultTransform = stub.Bound(injection.Transform(injection.OnlySecretNames))
 	o.Cache.NewInformer = kubecache.NewPagedInformer
 	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
-	o.Metrics.FilterProvider = filter(nil)
 	return o
 }
 

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/servingcert"
@@ -111,45 +110,36 @@ func (c *MetricsTLS) suites() (ids []uint16, err error) {
 	return ids, nil
 }
 
-// apply sets the options of the server; certificate is that of Dynamic, if there is one. c is valid.
-func (c *MetricsTLS) apply(o *metricsserver.Options, certificate *servingcert.Certificate) {
-	if c.CertFile == "" && certificate == nil {
-		return
+// withMetrics returns the ports with the address of /metrics and what /metrics is served by over TLS. What renews the
+// certificate is added to the manager. c is valid.
+func (c *Config) withMetrics(p ports, m runner, rc *rest.Config, watches *watches) (ports, error) {
+	p.metricsAddress = c.MetricsAddress
+	files, d := c.MetricsTLS, c.MetricsTLS.Dynamic
+	if c.MetricsAddress == "0" || files.CertFile+d.SecretName == "" {
+		return p, nil
 	}
-	o.SecureServing = true
-	if certificate == nil {
-		o.CertDir, o.CertName = filepath.Split(c.CertFile)
-		o.KeyName = c.KeyFile
-		if relative, err := filepath.Rel(o.CertDir, c.KeyFile); err == nil {
-			o.KeyName = relative
+	p.tls = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+	p.tls.MinVersion, _ = files.version()
+	p.tls.CipherSuites, _ = files.suites()
+	if files.CertFile != "" {
+		pair, err := certwatcher.New(files.CertFile, files.KeyFile)
+		if err != nil {
+			return p, err
 		}
+		p.tls.GetCertificate = pair.GetCertificate
+		return p, m.Add(pair)
 	}
-	o.TLSOpts = append(o.TLSOpts, func(conf *tls.Config) {
-		conf.MinVersion, _ = c.version()
-		conf.CipherSuites, _ = c.suites()
-		conf.NextProtos = []string{"h2", "http/1.1"}
-		if certificate != nil {
-			conf.GetCertificate = certificate.GetCertificate
-		}
+	clients, err := kubernetes.NewForConfig(rc)
+	if err != nil {
+		return p, err
+	}
+	certificate, err := servingcert.New(servingcert.Options{
+		Client: clients, Secret: types.NamespacedName{Namespace: d.SecretNamespace, Name: d.SecretName}, DNSNames: d.DNSNames, Life: d.Life,
+		Now: c.Now, AfterFunc: (&controller.Deps{Clock: c.Clock}).AfterFunc, Failed: watches.failed, Log: watches.log.WithName("metrics"),
 	})
-}
-
-// serveMetrics sets the options of the server of /metrics. The certificate, if there is one, has to run with it.
-func (c *Config) serveMetrics(o *metricsserver.Options, rc *rest.Config, watches *watches) (certificate *servingcert.Certificate, err error) {
-	o.BindAddress = c.MetricsAddress
-	if d := c.MetricsTLS.Dynamic; d.SecretName != "" && c.MetricsAddress != "0" {
-		clients, err := kubernetes.NewForConfig(rc)
-		if err != nil {
-			return nil, err
-		}
-		certificate, err = servingcert.New(servingcert.Options{
-			Client: clients, Secret: types.NamespacedName{Namespace: d.SecretNamespace, Name: d.SecretName}, DNSNames: d.DNSNames, Life: d.Life,
-			Now: c.Now, AfterFunc: (&controller.Deps{Clock: c.Clock}).AfterFunc, Failed: watches.failed, Log: watches.log.WithName("metrics"),
-		})
-		if err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return p, err
 	}
-	c.MetricsTLS.apply(o, certificate)
-	return certificate, nil
+	p.tls.GetCertificate = certificate.GetCertificate
+	return p, m.Add(certificate)
 }

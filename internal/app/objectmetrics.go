@@ -1,13 +1,7 @@
 package app
 
 import (
-	"net/http"
-
-	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/metrics"
@@ -20,16 +14,6 @@ type objectMetrics struct {
 	// manager and term are set before anybody asks.
 	manager ctrl.Manager
 	term    *engine.Term
-}
-
-// filter returns a metricsserver.Options.FilterProvider. It serves the metrics of the process and, unless controller is
-// nil, those of the controller.
-func filter(controller *metrics.Controller) func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
-	return func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
-		return func(log logr.Logger, _ http.Handler) (http.Handler, error) {
-			return metrics.Handler(registry.Registry, controller, log), nil
-		}, nil
-	}
 }
 
 // leads reports whether this replica works: the caches have synced before.

@@ -153,13 +153,13 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 	watches := newWatches(log)
 	options := commonOptions(ctx, scheme, watches)
 	options.Cache.DefaultNamespaces = controller.Scope{Namespaces: cfg.Namespaces}.CacheNamespaces()
-	options.Metrics.BindAddress, options.HealthProbeBindAddress = cfg.MetricsAddress, cfg.HealthAddress
-	options.Metrics.FilterProvider = filter(nil)
 	m, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the responder: %w", err)
 	}
-	return m, errors.Join(addChecks(m, watches, func() error { return nil }), m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address)))
+	open := newPorts(m, watches, func() error { return nil })
+	open.metricsAddress, open.healthAddress = cfg.MetricsAddress, cfg.HealthAddress
+	return m, errors.Join(open.serve(ctx, m, log), m.Add(newResponder(m, cfg.Address, cfg.TLSALPN01Address)))
 }
 
 // handle feeds one kind of object to upsert and remove.

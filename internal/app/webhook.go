@@ -77,7 +77,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	options.Cache.ByObject = map[client.Object]cache.ByObject{
 		configuration: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, own.Configuration)},
 	}
-	cfg.HealthAddress, options.ReadinessEndpointName = fmt.Sprintf(":%d", own.HealthPort), "/healthz" // spec §8
+	cfg.HealthAddress = fmt.Sprintf(":%d", own.HealthPort)
 	var certificate *servingcert.Certificate
 	options.WebhookServer = webhook.NewServer(webhook.Options{Port: own.SecurePort, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.GetCertificate(hello) }
@@ -116,13 +116,15 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 			}
 			return reconcile.Result{}, nil
 		}))
-	return a, errors.Join(keep, m.Add(certificate), addChecks(m, watches, func() error { return nil }),
-		m.AddReadyzCheck("server", server.StartedChecker()), m.AddReadyzCheck("trust", func(*http.Request) error {
-			if !trusted.Load() {
-				return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", own.Configuration)
-			}
-			return nil
-		}))
+	open := newPorts(m, watches, func() error { return nil })
+	open.readyPath, open.ready["server"] = "/healthz", server.StartedChecker() // the path: spec §8
+	open.ready["trust"] = func(*http.Request) error {
+		if !trusted.Load() {
+			return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", own.Configuration)
+		}
+		return nil
+	}
+	return a, errors.Join(keep, m.Add(certificate), a.serve(ctx, &cfg, rc, open))
 }
 
 // WebhookPolicy says whether the webhook is installed, and what the API server does where the webhook does not answer.

@@ -20,7 +20,6 @@ var measured = map[string]string{
 	"internal/acmeaccount TestStepsOfAnOrder":                     "waits for two minutes, twice, until a server has got on",
 	"internal/acmeaccount issue":                                  "waits for two minutes until a server has issued",
 	"internal/acmeaccount TestReplaceKeyWaitsForValidations":      "waits for two minutes until a server has validated",
-	"internal/app TestMetricsOverTLS":                             "waits for two minutes until a server listens",
 	"internal/app answered":                                       "is measured by TestReplicasAnswerAtOnce, of test-slow-numbers",
 	"internal/cli TestSignalsThatComeTogether":                    "sends no more signals when they would count as impatience: a slow machine sends fewer",
 	"internal/controller/certificates TestRevocationCalledOff":    "compares with an hour: the Secret was made a moment ago, and not with the certificate",

@@ -41,7 +41,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"the process itself: signals, servers, memory that is given back",
 	},
 	"internal/controller": {
-		"goroutine Deps.Settled; queue Deps.Options, NewQueue; timer Deps.AfterFunc, Deps.Late, Deps.WhenServed, afterFunc",
+		"goroutine Deps.AllSetUp; queue Deps.Options, NewQueue; timer Deps.AfterFunc, Deps.Late, Deps.WhenServed, afterFunc",
 		"makes the work queues of the engine, and its clock; the start that waits for the first caches",
 	},
 	"internal/controller/issuers": {
@@ -67,10 +67,6 @@ var concurrent = map[string]struct{ what, why string }{
 	"internal/kubecache": {
 		"goroutine Secrets.Start; informer NewPagedInformer, NewStoppable, Secrets.Start; mutex Claims, Following, Identity, Requests, Secrets, bodies; queue Claims.Note; timer Lease.wait, stoppable.waitForAll",
 		"the caches that the engine reads, and the lease that it acts by",
-	},
-	"internal/metrics": {
-		"queue Handler",
-		"bounds how many are served at once",
 	},
 	"internal/overlay": {
 		"mutex Client",

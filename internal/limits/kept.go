@@ -23,7 +23,7 @@ const (
 	IngressClasses = 1000
 	// Parks is how many pauses are kept of ACME accounts that no issuer uses any more.
 	Parks = 10_000
-	// Connections is how many connections to a responder are open at once.
+	// Connections is how many connections to a port are open at once: a responder's, that of metrics, that of probes.
 	Connections = 1024
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
 	Calls     = 1024
@@ -117,10 +117,10 @@ func passing() []Row {
 			Fuzz: []string{"FuzzSaved"},
 		},
 		{
-			What: "Connections to a responder for HTTP-01 or TLS-ALPN-01", Who: "who reaches its port",
-			Numbers: []Number{held("connections to a responder", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
+			What: "Connections to a port: of a responder for HTTP-01 or TLS-ALPN-01, of metrics, of probes", Who: "who reaches it",
+			Numbers: []Number{held("connections to a port", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
 			Above:  "The one that was opened the longest ago is closed",
-			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded"},
+			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded", "TestPortsAreBounded"},
 			Parser: "that of net/http, and of crypto/tls",
 		},
 		{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"chancery.dev/internal/share"
 )
 
 // Source returns the objects to export; false while another replica exports them, because it leads, or while they are
@@ -22,7 +25,8 @@ import (
 type Source func() (Objects, bool)
 
 const (
-	// atOnce bounds how many clients are served at once: each costs a list of all objects.
+	// atOnce bounds how many clients are served at once: each costs a list of all objects. The clients of one address
+	// have half of that, so that slow readers do not keep Prometheus out.
 	atOnce = 4
 	// within is how long a client may take to read the answer.
 	within = 30 * time.Second
@@ -40,15 +44,14 @@ type Controller struct {
 // Prometheus' text format, or that of OpenMetrics if it takes that; compressed with gzip if it takes that. The names of
 // samples are the same in both.
 func Handler(registry prometheus.Gatherer, controller *Controller, log logr.Logger) http.Handler {
-	places := make(chan struct{}, atOnce)
+	places := share.New(atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		default:
+		client, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if !places.Try(client) {
 			http.Error(w, "others are being told already: come again", http.StatusServiceUnavailable)
 			return
 		}
+		defer places.Free(client)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within)) // an error means that w is no connection, as in tests
 		families, err := registry.Gather()
 		if err != nil {

@@ -27,7 +27,7 @@ func (a accepts) Addr() net.Addr { return &net.UnixAddr{} }
 
 // TestTheOldestConnectionGivesWay to one more than the bound. A connection that was closed has no place.
 func TestTheOldestConnectionGivesWay(t *testing.T) {
-	bounds.Holds(t, "connections to a responder", func(n int) limits.Outcome {
+	bounds.Holds(t, "connections to a port", func(n int) limits.Outcome {
 		from := make(accepts, 1)
 		listener, clients := http01.KeepNewest(from, limits.Connections), make([]net.Conn, n)
 		for i := range n {

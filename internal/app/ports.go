@@ -1,0 +1,92 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"chancery.dev/internal/limits"
+	"chancery.dev/internal/metrics"
+	"chancery.dev/internal/solver/http01"
+)
+
+const (
+	// portRead is how long a client of a port may take to send a request.
+	portRead = 10 * time.Second
+	// portIdle is how long a connection stays open without a request: Prometheus asks every minute by default.
+	portIdle = 90 * time.Second
+	// portHeaderBytes bounds the header of a request.
+	portHeaderBytes = 16 << 10
+)
+
+// ports are what a process serves to its cluster: /metrics, and whether the process is alive and ready. Anything in the
+// cluster may connect, so each port has a bound of connections.
+type ports struct {
+	// metricsAddress and healthAddress are host:port; "0" serves nothing.
+	metricsAddress, healthAddress string
+	// tls is for /metrics; nil serves plain HTTP.
+	tls *tls.Config
+	// controller is what /metrics tells beside the metrics of the process; nil for nothing.
+	controller *metrics.Controller
+	// live and ready are the checks, by name. readyPath is where ready is served.
+	live, ready map[string]healthz.Checker
+	readyPath   string
+}
+
+// newPorts returns the ports of a process with the checks of all processes. A leader whose lease has run out waits
+// until it can renew the lease, and ends the process if another one has taken it. So /livez has to check whether the
+// process answers and whether its work is stuck, but not whether a server answers: a new process would not help.
+func newPorts(m ctrl.Manager, watches *watches, stuck func() error) ports {
+	return ports{
+		live:      map[string]healthz.Checker{"progress": func(*http.Request) error { return stuck() }},
+		ready:     map[string]healthz.Checker{"caches": synced(m, watches)},
+		readyPath: "/readyz",
+	}
+}
+
+// runner runs what is added to it: a manager.
+type runner interface {
+	Add(r manager.Runnable) error
+}
+
+// serve adds the servers of the ports to a manager.
+func (p ports) serve(ctx context.Context, m runner, log logr.Logger) error {
+	scrapes, probes := http.NewServeMux(), http.NewServeMux()
+	scrapes.Handle("/metrics", metrics.Handler(registry.Registry, p.controller, log))
+	for path, checks := range map[string]map[string]healthz.Checker{"/livez": p.live, p.readyPath: p.ready} {
+		answers := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		probes.Handle(path, answers)
+		probes.Handle(path+"/", answers) // one check of them
+	}
+	return errors.Join(addServer(ctx, m, p.metricsAddress, scrapes, p.tls), addServer(ctx, m, p.healthAddress, probes, nil))
+}
+
+// addServer listens at an address, and adds the server to a manager. Beyond limits.Connections, the oldest connection
+// is closed.
+func addServer(ctx context.Context, m runner, address string, answers http.Handler, conf *tls.Config) error {
+	if address == "0" {
+		return nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("cannot serve metrics or probes: %w", err)
+	}
+	listener = http01.KeepNewest(listener, limits.Connections)
+	if conf != nil {
+		listener = tls.NewListener(listener, conf)
+	}
+	return m.Add(&manager.Server{
+		Listener: listener, ShutdownTimeout: new(stopWithin),
+		Server: &http.Server{Handler: answers, ReadTimeout: portRead, IdleTimeout: portIdle, MaxHeaderBytes: portHeaderBytes},
+	})
+}
