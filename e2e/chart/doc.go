@@ -1,4 +1,4 @@
-// Package chart tests the Helm chart in deploy/chart with helm itself: that it takes the values of cert-manager's
-// chart, that the API server takes what it renders, and that its pods issue certificates, run as processes with their
-// own arguments and rights. It has no code of its own.
+// Package chart tests the Helm chart in deploy/chart with helm itself: the chart takes the values of cert-manager's
+// chart, the API server takes the rendered manifests, and the pods issue certificates. The pods run as processes with
+// the arguments and the rights that the chart gives them. The package has no code except tests.
 package chart

@@ -52,8 +52,8 @@ type closing struct {
 
 func (c closing) CloseIdleConnections() { c.closed.Add(1) }
 
-// TestOfAParkOnlyTheTimeIsKept: an issuer that names one server after the other, each of which wants to be left alone,
-// closes the connections to each, also those of requests that end later.
+// TestOfAParkOnlyTheTimeIsKept: an issuer names one server after the other, and each wants to be left alone. The
+// connections to each are closed, also those of requests that end later.
 func TestOfAParkOnlyTheTimeIsKept(t *testing.T) {
 	w, closed := newWorld(t), atomic.Int32{}
 	r := acmeaccount.New(acmeaccount.Options{UserAgent: "test", Now: func() time.Time { return w.now }, HTTPClient: func(o acmeclient.HTTPOptions) (*http.Client, error) {

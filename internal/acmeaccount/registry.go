@@ -1,11 +1,11 @@
 // Package acmeaccount keeps the ACME accounts that this process uses, and makes the calls that need an account.
 //
-// An account is a key at a server, whoever uses it: a hundred issuers with one key share one Account, with its
-// connections, nonces and registration. When the CA asks to be left alone, the whole account is parked. The package
-// also executes the external steps that internal/machine/acmeflow decides on, because only an account can make them.
+// An account is one key at one server, whichever issuers use the key. A hundred issuers with one key share one Account,
+// with its connections, nonces and registration. When the CA asks the client to wait, the whole account is parked. The
+// package also executes the external steps that internal/machine/acmeflow decides, because these steps need an account.
 //
-// It writes nothing to Kubernetes and retries nothing. internal/machine/acmeflow decides what follows from an outcome,
-// and internal/signer/acmeorder does the issuer's side of a registration.
+// The package writes nothing to Kubernetes and retries nothing. internal/machine/acmeflow decides what follows from an
+// outcome, and internal/signer/acmeorder does the issuer's side of a registration.
 package acmeaccount
 
 import (

@@ -29,12 +29,12 @@ func (a *Account) Uses(key crypto.Signer) bool {
 	return pki.PublicKeysEqual(a.Key().Public(), key.Public())
 }
 
-// Denies reports whether the CA has said that no account has the key.
-func (a *Account) Denies(key crypto.Signer) bool {
+// IsUnknownKey reports whether the CA has said that no account has the key.
+func (a *Account) IsUnknownKey(key crypto.Signer) bool {
 	fingerprint, err := pki.PublicKeyFingerprint(key.Public())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return err == nil && a.machine.RejectsKey(fingerprint)
+	return err == nil && a.machine.IsUnknownKey(fingerprint)
 }
 
 // Changing reports whether the key is about to be replaced: until then, this process starts no validation at the CA.
@@ -66,8 +66,9 @@ func (a *Account) looked(authz acme.Authorization, spec acmev1.ChallengeSpec) {
 	}
 }
 
-// finishValidations looks at some of the validations that nobody has told the end of for a while.
-func (a *Account) finishValidations(ctx context.Context) {
+// checkUnwatched asks the CA about some of the validations that began a while ago and have no known end, and notes
+// those that have ended.
+func (a *Account) checkUnwatched(ctx context.Context) {
 	var urls []string
 	a.tell(func(m *account.Machine, now time.Time) { urls = m.Unwatched(parallel, now) })
 	for _, url := range urls {
@@ -81,8 +82,9 @@ func (a *Account) finishValidations(ctx context.Context) {
 	}
 }
 
-// quiet lets no validation begin from now on, and says why the key cannot be replaced yet.
-func (a *Account) quiet() error {
+// holdValidations returns why the key cannot be replaced yet; nil if it can be. It holds new validations: see
+// HoldValidations.
+func (a *Account) holdValidations() error {
 	var delay *account.Delay
 	a.tell(func(m *account.Machine, now time.Time) { delay = m.HoldValidations(now) })
 	return later(delay)
@@ -124,8 +126,8 @@ func unreplaced(err error) *fault.Fault {
 //
 // Replace makes no other call fail: it waits until no call is under way and the CA has finished its validations. Of an
 // account that this process has not registered yet, Replace only asks the CA which key it knows: if there is no error,
-// Uses or Denies has the answer. Replace's error is a fault. A fault of fault.ClassNotProcessed means that nothing has
-// failed, and says when to try again.
+// Uses or IsUnknownKey has the answer. Replace's error is a fault. A fault of fault.ClassNotProcessed means that
+// nothing has failed, and says when to try again.
 func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) error {
 	release, err := a.turn(ctx)
 	if err != nil {
@@ -150,8 +152,8 @@ func (a *Account) Replace(ctx context.Context, next crypto.Signer, url string) e
 	if err != nil || found || a.URL() == "" {
 		return err
 	}
-	a.finishValidations(ctx)
-	if err := a.quiet(); err != nil {
+	a.checkUnwatched(ctx)
+	if err := a.holdValidations(); err != nil {
 		return err
 	}
 	defer a.tell(func(m *account.Machine, _ time.Time) { m.Resume() })
@@ -193,7 +195,7 @@ func (a *Account) change(ctx context.Context, client *acmeclient.Client, next cr
 	return why
 }
 
-// acceptsKey asks whether the CA goes by the next key, and follows it if it does.
+// acceptsKey asks whether the CA accepts the next key. If so, the account uses that key from then on.
 func (a *Account) acceptsKey(ctx context.Context, client *acmeclient.Client, next crypto.Signer, url string) (bool, error) {
 	found, err := client.LookupAccount(ctx)
 	if err == nil && url != "" && found.URL != url {
@@ -212,7 +214,7 @@ func (a *Account) acceptsKey(ctx context.Context, client *acmeclient.Client, nex
 	if err != nil {
 		return false, err
 	}
-	a.tell(func(m *account.Machine, _ time.Time) { m.RejectKey(fingerprint) })
+	a.tell(func(m *account.Machine, _ time.Time) { m.NoteUnknownKey(fingerprint) })
 	return false, nil
 }
 

@@ -150,7 +150,7 @@ func TestReplaceKeyAfterACrash(t *testing.T) {
 			if err := a.Replace(t.Context(), next, url); err != nil {
 				t.Fatal(err)
 			}
-			if a.Uses(next) != replaced || a.Denies(next) == replaced || (a.URL() == url) != replaced || asked("rollover") != 0 {
+			if a.Uses(next) != replaced || a.IsUnknownKey(next) == replaced || (a.URL() == url) != replaced || asked("rollover") != 0 {
 				t.Fatalf("account %q, %d requests", a.URL(), asked("rollover"))
 			}
 			if replaced {

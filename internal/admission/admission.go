@@ -1,6 +1,6 @@
-// Package admission is a webhook that writes into a CertificateRequest which user makes it, for API servers that run
-// no MutatingAdmissionPolicy. It decides nothing: a ValidatingAdmissionPolicy refuses a request that names another
-// user, whatever the webhook has written.
+// Package admission is a webhook for API servers that run no MutatingAdmissionPolicy. When a user makes a
+// CertificateRequest, the webhook writes the user into the request. It decides nothing: a ValidatingAdmissionPolicy
+// refuses a request that names another user, with or without the webhook.
 package admission
 
 import (
@@ -46,7 +46,7 @@ func Fill(_ context.Context, req admission.Request) admission.Response {
 	return admission.PatchResponseFromRaw(req.Object.Raw, filled)
 }
 
-// Trust has the API server trust a bundle of CAs when it calls the webhook by the configuration of that name.
+// Trust makes the API server trust a bundle of CAs when it calls the webhook by the configuration of that name.
 func Trust(ctx context.Context, read client.Reader, write client.Writer, name string, bundle []byte) error {
 	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := read.Get(ctx, client.ObjectKey{Name: name}, config); err != nil {

@@ -32,7 +32,7 @@ type ACMEConfig struct {
 	CheckRetryPeriod time.Duration
 	// RecursiveNameservers are asked for zones, host:port or https:// addresses; none means those of /etc/resolv.conf.
 	RecursiveNameservers []string
-	// RecursiveNameserversOnly asks them for propagation, too.
+	// RecursiveNameserversOnly asks them about propagation, too, not the servers of the zones.
 	RecursiveNameserversOnly bool
 	// AuthoritativePort is the port of authoritative name servers; 0 means 53. It is for machines on which port 53 is
 	// taken.

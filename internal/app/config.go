@@ -1,5 +1,5 @@
-// Package app assembles Chancery: it has the configuration, and the one list that wires signers, solvers and
-// reconcilers together.
+// Package app assembles Chancery: it holds the configuration, and the one list that connects signers, solvers and
+// reconcilers.
 //
 // `chancery controller`, chancery-standalone and the tests run it. It decides nothing about certificates, and it reads
 // no flags: internal/cli does.
@@ -116,7 +116,7 @@ type Config struct {
 // renew the lease, RenewDeadline how long the leader acts without a renewal, RetryPeriod how often the leader renews.
 type Election struct{ LeaseDuration, RenewDeadline, RetryPeriod time.Duration }
 
-// DefaultElection replaces a leader within 18 seconds after the leader's node died: the lease runs out after 15
+// DefaultElection lets another replica lead within 18 seconds after the leader's node died: the lease runs out after 15
 // seconds. A replica that may not watch the lease reads it every RetryPeriod, and sees the last renewal so much later.
 func DefaultElection() Election { return Election{15 * time.Second, 10 * time.Second, 3 * time.Second} }
 

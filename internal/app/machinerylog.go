@@ -13,7 +13,7 @@ import (
 // not with -v 0. ctrl.SetLogger takes the sink of a logger and ignores its level, so log.V(1) would not do.
 func Machinery(log logr.Logger) logr.Logger { return wrapped(log, 1) }
 
-// transientAsInfo returns a logger in which an error that comes every day is information.
+// transientAsInfo returns a logger in which a transient error (engine.IsTransient) is information.
 func transientAsInfo(log logr.Logger) logr.Logger { return wrapped(log, 0) }
 
 func wrapped(log logr.Logger, lower int) logr.Logger {
@@ -21,26 +21,26 @@ func wrapped(log logr.Logger, lower int) logr.Logger {
 	if sink == nil {
 		return log
 	}
-	return log.WithSink(calmSink{sink, lower})
+	return log.WithSink(quieterSink{sink, lower})
 }
 
-// calmSink is a logr.LogSink that takes all information for so many levels less important, and errors for what they
-// are: one that the engine has written a line of is left out, and one that comes every day is information.
-type calmSink struct {
+// quieterSink is a logr.LogSink that makes all information so many levels less important. It leaves out an error that
+// the engine has written into the log already, and a transient error is information.
+type quieterSink struct {
 	logr.LogSink
 	lower int
 }
 
 // Enabled implements logr.LogSink.
-func (s calmSink) Enabled(level int) bool { return s.LogSink.Enabled(level + s.lower) }
+func (s quieterSink) Enabled(level int) bool { return s.LogSink.Enabled(level + s.lower) }
 
 // Info implements logr.LogSink.
-func (s calmSink) Info(level int, message string, values ...any) {
+func (s quieterSink) Info(level int, message string, values ...any) {
 	s.LogSink.Info(level+s.lower, message, values...)
 }
 
 // Error implements logr.LogSink.
-func (s calmSink) Error(err error, message string, values ...any) {
+func (s quieterSink) Error(err error, message string, values ...any) {
 	var logged *engine.Logged
 	switch {
 	case errors.As(err, &logged), errors.Is(err, context.Canceled):
@@ -54,11 +54,11 @@ func (s calmSink) Error(err error, message string, values ...any) {
 }
 
 // WithValues implements logr.LogSink.
-func (s calmSink) WithValues(values ...any) logr.LogSink {
-	return calmSink{s.LogSink.WithValues(values...), s.lower}
+func (s quieterSink) WithValues(values ...any) logr.LogSink {
+	return quieterSink{s.LogSink.WithValues(values...), s.lower}
 }
 
 // WithName implements logr.LogSink.
-func (s calmSink) WithName(name string) logr.LogSink {
-	return calmSink{s.LogSink.WithName(name), s.lower}
+func (s quieterSink) WithName(name string) logr.LogSink {
+	return quieterSink{s.LogSink.WithName(name), s.lower}
 }

@@ -20,7 +20,7 @@ import (
 
 // TestMachinerySpeaksLower: through the sink alone, which is all that ctrl.SetLogger takes,
 // the machinery's information comes with -v 1, and its errors always, unless the engine has
-// written the line. What comes every day is no error in any log.
+// written the line. A transient error is no error in any log.
 func TestMachinerySpeaksLower(t *testing.T) {
 	for verbosity, want := range [][]string{{"bad"}, {"info", "named", "bad"}} {
 		var said []string

@@ -66,7 +66,7 @@ func TestNoResponder(t *testing.T) {
 	})
 }
 
-// responderSlice has the responder of the world's namespace answer at an address.
+// responderSlice says that the responder of the world's namespace answers at an address.
 func responderSlice(address string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "responder", Labels: map[string]string{discoveryv1.LabelServiceName: "chancery-responder"}},
@@ -74,8 +74,8 @@ func responderSlice(address string) *discoveryv1.EndpointSlice {
 	}
 }
 
-// TestServiceOfResponder: a controller that starts makes the Service of a Challenge in flight lead to the
-// responder, which it finds in its own namespace without being told.
+// TestServiceOfResponder: a controller that starts makes the Service of a Challenge in flight. The Service leads to the
+// responder, which the controller finds in its own namespace without being told.
 func TestServiceOfResponder(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)

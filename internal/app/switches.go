@@ -23,7 +23,7 @@ const (
 	ControllerApprover       = "certificaterequests-approver"
 )
 
-// The name of a signer of requests is one of these prefixes and the type of the issuers.
+// The name of a signer of requests is one of these prefixes, followed by the type of the issuers in lower case.
 const (
 	CertificateRequestControllers = "certificaterequests-issuer-"
 	SigningRequestControllers     = "certificatesigningrequests-issuer-"

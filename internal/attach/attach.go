@@ -1,7 +1,7 @@
-// Package attach chooses the listeners that the HTTPRoute of an HTTP-01 challenge attaches to, if the parentRefs name
-// none. A CA asks on port 80, in the clear (RFC 8555 §8.3): its request never reaches a route on a listener for TLS
-// alone. The package is pure: internal/solver/http01/route reads the Gateways, and uses the answer. Of the state of a
-// listener it knows only whether the Gateway's controller has programmed it.
+// Package attach chooses the listeners for the HTTPRoute of an HTTP-01 challenge, if the parentRefs name no listener. A
+// CA asks on port 80, without TLS (RFC 8555 §8.3): the CA's request never reaches a route on a listener for TLS alone.
+// The package is pure: internal/solver/http01/route reads the Gateways and uses the choice. Of a listener's state, the
+// package knows only whether the Gateway's controller has programmed the listener.
 package attach
 
 import (

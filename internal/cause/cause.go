@@ -1,9 +1,10 @@
-// Package cause holds the one table of what can be in the way of a certificate: the words for each cause, and what
-// helps. The conditions of Certificates, events, kubectl chancery and the page take their words from here.
+// Package cause holds the one table of causes: the problems that can stop a certificate, the words for each problem,
+// and what helps. The conditions of Certificates, events, kubectl chancery and the dashboard take their words from
+// here.
 //
-// It is pure, and judges typed fields only: classes of failures, problem types of ACME, kinds of objects. It shows
-// messages and never judges them, except those of the API server: OfWrite says why. internal/machine/certificate
-// decides what follows from a cause.
+// The package is pure. It judges typed fields only: classes of failures, problem types of ACME, kinds of objects. It
+// shows messages and never judges them, with one exception: messages of the API server (OfWrite explains why).
+// internal/machine/certificate decides what follows from a cause.
 package cause
 
 import (
@@ -143,7 +144,7 @@ func (s *Scene) Ready(message string, good bool) string {
 	return said
 }
 
-// IsWrite reports whether the API server refuses a write, by the cause; false for nil.
+// IsWrite reports whether a cause says that the API server refuses a write; false for nil.
 func IsWrite(c *cmmeta.Cause) bool {
 	return c != nil && slices.ContainsFunc(writes(), func(r Row) bool { return string(r.Class) == c.Class })
 }

@@ -49,7 +49,7 @@ func OwnerOf(crt *certmanagerv1.Certificate) string {
 	return owner.Kind + " " + owner.Name
 }
 
-// ofOwner ends a cure that may change the spec of the Certificate: what it is made for would have that changed back.
+// ofOwner ends a cure that may change the spec of the Certificate: the owner would change the spec back.
 func (s *Scene) ofOwner() string {
 	switch Class(s.Cause.Class) {
 	case IssuerMissing, Class(fault.ClassPermanent), SecretShared, IssuedTooOften, KeyNotReplaced, PasswordMissing, NoRequest, RenewalWindows, NotApproved,

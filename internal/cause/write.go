@@ -103,8 +103,8 @@ type Refusals struct {
 	until time.Time
 }
 
-// After returns how long to wait after one more refusal, and writes the time of the next try into the cause. An event
-// may bring a try before that time, which does not move it.
+// After returns how long to wait after one more refusal, and writes the time of the next try into the cause. If an
+// event brings a try before that time, the time stays.
 func (r *Refusals) After(c *cmmeta.Cause, now time.Time) time.Duration {
 	if !c.SameAs(r.cause) {
 		r.count = 0

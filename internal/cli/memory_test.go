@@ -14,8 +14,8 @@ func TestPercentForHeap(t *testing.T) {
 	}
 }
 
-// TestStartLastsUntilCalm: on a slow machine a start takes as long as it takes, but not for ever.
-func TestStartLastsUntilCalm(t *testing.T) {
+// TestStartLastsUntilIdle: on a slow machine a start takes as long as it takes, but not for ever.
+func TestStartLastsUntilIdle(t *testing.T) {
 	tick := make(chan time.Time, 2*startWindows)
 	for range cap(tick) {
 		tick <- time.Time{}

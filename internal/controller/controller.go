@@ -1,7 +1,8 @@
 // Package controller holds what all controllers share: their dependencies and settings, their queues and indexes, and
 // the events that wake them. The controllers are in the packages below this one, and run on internal/engine.
 //
-// A controller never imports an adapter: signers and solvers come in through their ports, and internal/app wires them.
+// A controller never imports an adapter: a controller knows signers and solvers only by their interfaces (ports), and
+// internal/app connects the adapters.
 package controller
 
 import (

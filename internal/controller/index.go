@@ -96,7 +96,7 @@ func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 // ProbeCall is the engine's name for the call that checks whether an issuer can be used.
 const ProbeCall = "probe"
 
-// IssuerInputs is a digest of all that the calls for an issuer depend on: the issuer's spec, the annotations that
+// IssuerInputs is a digest of what the calls for an issuer are made with: the issuer's spec, the annotations that
 // Signers read, and the versions of the Secrets that the spec names.
 func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIssuer) (string, error) {
 	inputs := sha256.New() // never fails
@@ -112,9 +112,9 @@ func (d *Deps) IssuerInputs(ctx context.Context, issuer certmanagerv1.GenericIss
 	return fmt.Sprintf("%x", inputs.Sum(nil)), nil
 }
 
-// IssuerState is a text of the issuer's state that calls to its server depend on: since when the condition Ready has
+// RetryKey is a text of the issuer's state that calls to its server depend on: since when the condition Ready has
 // its status, and the ACME account. When the text changes, a call that has failed is repeated.
-func IssuerState(issuer certmanagerv1.GenericIssuer) (out string) {
+func RetryKey(issuer certmanagerv1.GenericIssuer) (out string) {
 	status := issuer.GetStatus()
 	ready := certmanagerv1.FindIssuerCondition(status.Conditions, certmanagerv1.IssuerConditionReady)
 	if ready != nil && ready.LastTransitionTime != nil {

@@ -1,9 +1,9 @@
-// Package egress says which addresses the controller connects to on behalf of tenants, makes the connections, and says
-// in plain words why one failed.
+// Package egress decides to which addresses the controller connects on behalf of tenants, makes the connections, and
+// explains in plain words why a connection failed.
 //
-// A tenant who writes an Issuer names servers: an ACME server, Vault, a DNS provider. The owner of a name decides which
-// addresses the name has, so a Policy judges each address when the connection is made. Callers decide who is bound by a
-// Policy: a nil *Policy allows everything.
+// A tenant who writes an Issuer names servers: an ACME server, Vault, a DNS provider. The owner of a DNS name decides
+// which addresses the name has, so a Policy judges each address at the time of the connection. The package does not
+// decide for whom a Policy applies: callers do, and a nil *Policy allows everything.
 package egress
 
 import (
@@ -85,8 +85,8 @@ func canonical(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Permits reports whether a connection to an address is permitted. If translators take an IPv6 address for an IPv4
-// address, both have to be permitted.
+// Permits reports whether a connection to an address is permitted. If an IPv6 address leads to an IPv4 address by
+// translation, neither of them may be denied, and one of them has to be allowed.
 func (p *Policy) Permits(ip netip.Addr) bool {
 	if p == nil {
 		return true

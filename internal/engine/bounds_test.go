@@ -21,10 +21,10 @@ func TestLongMessagesAreCut(t *testing.T) {
 	long := strings.Repeat("é", limits.EventBytes)
 	var line string
 	e := &Engine{log: funcr.New(func(_, text string) { line = text }, funcr.Options{})}
-	a := &logState{}
+	a := &passLog{}
 	for i := range passes {
 		a.did(fmt.Sprintf("create Pod %d", i))
-		a.setCause(fmt.Sprint(i)+long, "Because")
+		a.addCause(fmt.Sprint(i)+long, "Because")
 	}
 	e.line("Pod", podName, a, "", nil)
 	if more := fmt.Sprintf("and %d more", passes-limits.Listed); len(line) > 2*limits.Listed*limits.EventBytes || strings.Count(line, more) != 2 {
@@ -49,12 +49,12 @@ func TestLongMessagesAreCut(t *testing.T) {
 	})
 	// told is the line of a pass.
 	told := func(steps, causes []string) string {
-		a := &logState{}
+		a := &passLog{}
 		for _, step := range steps {
 			a.did(step)
 		}
 		for _, cause := range causes {
-			a.setCause(cause, "Because")
+			a.addCause(cause, "Because")
 		}
 		e.line("Pod", podName, a, "", nil)
 		return line
@@ -86,9 +86,9 @@ func TestLongMessagesAreCut(t *testing.T) {
 			causes[i] = fmt.Sprintf("cause %d", i)
 		}
 		return func() {
-			a := &logState{}
+			a := &passLog{}
 			for _, cause := range causes {
-				a.setCause(cause, "Because")
+				a.addCause(cause, "Because")
 			}
 		}
 	})

@@ -77,8 +77,8 @@ func (o Outcome) Problem() string {
 	return o.Err.Error()
 }
 
-// repeatable reports whether the call may be repeated: it has brought something.
-func (o Outcome) repeatable() bool { return o.Err == nil || o.Value != nil }
+// hasResult reports whether Calls.repeat repeats the call: the call has brought something.
+func (o Outcome) hasResult() bool { return o.Err == nil || o.Value != nil }
 
 // owner is the object that a call is for.
 type owner struct {
@@ -257,8 +257,8 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
-// repeat drops a call that has brought something, and wakes its object. One that is under way is dropped when it has:
-// what it brings may have been seen before somebody asked to repeat the call.
+// repeat drops a call that has brought something, and wakes its object. A call under way is dropped once it has brought
+// something: the other side may have looked before somebody asked to repeat the call.
 func (c *Calls) repeat(uid types.UID, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +267,7 @@ func (c *Calls) repeat(uid types.UID, name string) {
 	case known == nil:
 	case !known.finished:
 		known.stale = known.started
-	case known.outcome.repeatable():
+	case known.outcome.hasResult():
 		c.drop(uid, name)
 		known.owner.wake()
 	}
@@ -440,7 +440,7 @@ func (c *Calls) finish(w *call, outcome Outcome) {
 	if w.unwanted {
 		return
 	}
-	if w.stale && outcome.repeatable() {
+	if w.stale && outcome.hasResult() {
 		c.drop(w.owner.uid, w.Name)
 	}
 	w.owner.wake()

@@ -55,8 +55,8 @@ type Kind[O client.Object, M, S, A any] struct {
 	// forbids what was written. The event is emitted once. The step is tried again after minutes, since no watch tells
 	// that a right is granted. With nil, the step is tried again as after any other error.
 	Refused func(p *Pass[O, M], err error) Event
-	// TooLarge returns a stub (package stub) with a status that says so, in the words of said; nil if the status says
-	// so already. If TooLarge is nil, or the status of a stub is not known, only an event says so.
+	// TooLarge returns a stub (package stub) with a status that says, in the words of said, that the object is a stub;
+	// nil if the status says so already. If TooLarge is nil, or the status is not known, only an event says so.
 	TooLarge func(object O, said string) client.Object
 	// Traced says how the objects belong to issuances; nil if they do not.
 	Traced *Traced
@@ -101,12 +101,12 @@ type Pass[O client.Object, M any] struct {
 	Object O
 	// Memory is what was remembered. Only this pass reads and writes it.
 	Memory *M
-	// Retry is when the step is tried again after Kind.Refused, which may set it; zero for minutes.
+	// Retry is how long to wait before the step is tried again, and Kind.Refused may set it; zero for minutes.
 	Retry time.Duration
 
 	engine *Engine
 	owner  owner
-	logged *logState
+	logged *passLog
 	events record.EventRecorder
 }
 
@@ -138,7 +138,7 @@ func (p *Pass[O, M]) Tell(e Event) { p.tell(p.Object, e) }
 
 func (p *Pass[O, M]) tell(object client.Object, e Event) {
 	Emit(p.events, object, e)
-	p.logged.setCause(e.Message, e.Reason)
+	p.logged.addCause(e.Message, e.Reason)
 }
 
 // Chance returns a number in [0,1).
@@ -165,7 +165,7 @@ type remembered[M any] struct {
 	wait   Wait
 	// refused is what was last said of a refusal.
 	refused string
-	// conflicts are the passes in a row whose write came second, vain the status writes in a row that changed nothing.
+	// conflicts are the passes in a row whose write came second, unkept the status writes in a row without a change.
 	conflicts, unkept int
 }
 
@@ -208,7 +208,7 @@ func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.Na
 }
 
 func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	told := &logState{namespace: req.Namespace}
+	told := &passLog{namespace: req.Namespace}
 	ctx = withLogState(ctx, told)
 	for range stepsPerPass {
 		object := r.kind.New()
@@ -220,7 +220,7 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 			object.SetName(req.Name)
 		case apierrors.IsNotFound(err):
 			r.forget(req.NamespacedName)
-			r.logWait(told, owner{kind: r.kind.Name, name: req.NamespacedName}, Wait{}, For{}, nil)
+			r.logPass(told, owner{kind: r.kind.Name, name: req.NamespacedName}, Wait{}, For{}, nil)
 			return reconcile.Result{}, nil
 		case err != nil:
 			return reconcile.Result{}, err
@@ -373,7 +373,7 @@ func (r *Runner[O, M, S, A]) refused(p *Pass[O, M], known *remembered[M], err er
 }
 
 // rest notes what the object waits for, and says when it is looked at again.
-func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *logState, plan Plan, failure error) (reconcile.Result, error) {
+func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *passLog, plan Plan, failure error) (reconcile.Result, error) {
 	result, err := interpret(failure)
 	if apierrors.IsConflict(failure) {
 		result.RequeueAfter = fault.Conflicts.With("").Step(known.conflicts + 1)
@@ -401,7 +401,7 @@ func (r *Runner[O, M, S, A]) rest(known *remembered[M], o owner, told *logState,
 		}
 	}
 	before := r.waitsNow(known, wait, now)
-	r.logWait(told, o, wait, before, err)
+	r.logPass(told, o, wait, before, err)
 	if err != nil {
 		err = &Logged{err}
 	}

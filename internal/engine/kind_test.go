@@ -315,7 +315,7 @@ func TestTheServerSaysThatItIsGone(t *testing.T) {
 	})
 }
 
-// stale has the watch show the object as it is now for ever, and returns it.
+// stale makes the watch show the object as it is now for ever, and returns it.
 func (e *errand) stale(t *testing.T) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -515,7 +515,7 @@ func TestLastPasses(t *testing.T) {
 }
 
 // TestOneLineForWhatChanges: a pass that changes something has one line, and one that changes nothing has none. A
-// failure has a line for each new cause: an error, unless the failure comes every day.
+// failure has a line for each new cause: an error, unless the failure is transient.
 func TestOneLineForWhatChanges(t *testing.T) {
 	synctest.Test(t, testOneLineForWhatChanges)
 }

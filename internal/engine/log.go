@@ -56,8 +56,8 @@ func IsTransient(err error) bool {
 	}
 }
 
-// logState is what the log tells of one pass.
-type logState struct {
+// passLog is what the log tells of one pass.
+type passLog struct {
 	mu sync.Mutex
 	// namespace of the object.
 	namespace string
@@ -67,11 +67,11 @@ type logState struct {
 	status string
 }
 
-// accountKey is the key of the context of a pass for its account.
-type accountKey struct{}
+// passLogKey is the key of the context of a pass for its passLog.
+type passLogKey struct{}
 
-// withLogState returns the context of a pass, whose writes are noted in the account.
-func withLogState(ctx context.Context, a *logState) context.Context {
+// withLogState returns the context of a pass, whose writes are noted in the passLog.
+func withLogState(ctx context.Context, a *passLog) context.Context {
 	ctx = overlay.Noting(ctx, func(verb, kind string, name types.NamespacedName) {
 		text := verb + " " + kind + " " + name.Name
 		if name.Namespace != a.namespace && name.Namespace != "" {
@@ -79,11 +79,11 @@ func withLogState(ctx context.Context, a *logState) context.Context {
 		}
 		a.did(text)
 	})
-	return context.WithValue(ctx, accountKey{}, a)
+	return context.WithValue(ctx, passLogKey{}, a)
 }
 
 // did notes a change.
-func (a *logState) did(step string) {
+func (a *passLog) did(step string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.steps = append(a.steps, step)
@@ -97,8 +97,8 @@ func few(list []string) string {
 	return strings.Join(list, "; ")
 }
 
-// setCause notes a cause, and the reason of the event that says it.
-func (a *logState) setCause(cause, reason string) {
+// addCause adds a cause, and the reason of the event that says it.
+func (a *passLog) addCause(cause, reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// A pass may have thousands of causes: only those that are told are compared.
@@ -110,14 +110,14 @@ func (a *logState) setCause(cause, reason string) {
 	}
 }
 
-// statusSet notes the write of a status in the account of the pass. The scheduler of challenges writes outside of any
+// statusSet notes the write of a status in the passLog of the pass. The scheduler of challenges writes outside of any
 // pass whose turn it is: that comes at level 1.
 func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 	if old.GetResourceVersion() == changed.GetResourceVersion() {
 		return
 	}
 	what, why := newIn(old, changed)
-	a, within := ctx.Value(accountKey{}).(*logState)
+	a, within := ctx.Value(passLogKey{}).(*passLog)
 	step := strings.TrimSpace("set status " + strings.Join(what, ", "))
 	if !within {
 		e.log.V(1).Info("turn", "object", objectOf(e.client.KindOf(changed), client.ObjectKeyFromObject(changed)), "step", step)
@@ -132,7 +132,7 @@ func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 // Tell emits an event about an object outside of a pass, and writes the line of the log about the event.
 func (e *Engine) Tell(recorder record.EventRecorder, object client.Object, event Event) {
 	Emit(recorder, object, event)
-	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &logState{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
+	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &passLog{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
 }
 
 // objectOf is an object in a line of the log.
@@ -140,8 +140,8 @@ func objectOf(kind string, name types.NamespacedName) string {
 	return kind + " " + strings.TrimPrefix(name.String(), "/")
 }
 
-// line writes the line of the log about an account. An error that is not everyday is one in the log, too.
-func (e *Engine) line(kind string, name types.NamespacedName, a *logState, next string, err error) {
+// line writes the line of the log about a passLog. An error that is not transient is an error in the log, too.
+func (e *Engine) line(kind string, name types.NamespacedName, a *passLog, next string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	cause := cmp.Or(few(a.causes), clip(a.status))
@@ -159,9 +159,9 @@ func (e *Engine) line(kind string, name types.NamespacedName, a *logState, next 
 	e.log.Info(decided, values...)
 }
 
-// logWait writes the line of the log about a pass that has ended, if the pass has changed something, or has failed for
+// logPass writes the line of the log about a pass that has ended, if the pass has changed something, or has failed for
 // a reason that is new. That the object waits for something else comes at level 1.
-func (r *Runner[O, M, S, A]) logWait(a *logState, o owner, wait Wait, before For, err error) {
+func (r *Runner[O, M, S, A]) logPass(a *passLog, o owner, wait Wait, before For, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -176,7 +176,7 @@ func (r *Runner[O, M, S, A]) logWait(a *logState, o owner, wait Wait, before For
 		return
 	}
 	if err != nil {
-		a.setCause(err.Error(), "")
+		a.addCause(err.Error(), "")
 	}
 	a.status = cmp.Or(a.status, wait.Detail)
 	r.engine.line(o.kind, o.name, a, r.next(o, wait), err)

@@ -40,9 +40,9 @@ func (e *Engine) begin(kind string, name types.NamespacedName) (end func()) {
 	}
 }
 
-// Stuck returns an error that names a pass that has been under way for too long ever to end; nil if there is none. A
-// pass whose requests to the API server are not answered ends, and is repeated: it is not stuck. So only a new process
-// helps against a stuck pass.
+// Stuck returns an error that names a pass that has been under way for longer than a pass can take; nil if there is
+// none. A pass whose requests to the API server are not answered ends, and is repeated: it is not stuck. So only a new
+// process helps against a stuck pass.
 func (e *Engine) Stuck() error {
 	now := e.now()
 	e.progress.mu.Lock()

@@ -71,7 +71,7 @@ func (t *Term) Ended() bool {
 }
 
 // left is how long the term still runs, if it has an end. Go's monotonic clock stands still while the machine is
-// suspended: Round counts the other clock, too.
+// suspended: with Round the wall clock counts, too.
 func (t *Term) left() time.Duration {
 	now := t.now()
 	return t.lasts - max(now.Sub(t.since), now.Round(0).Sub(t.since.Round(0)))

@@ -61,7 +61,7 @@ type listed func() []Wait
 
 func (l listed) waits() []Wait { return l() }
 
-// List adds to what Waits lists the waits that no Runner knows of.
+// List makes Waits list further waits, which no Runner knows of.
 func (e *Engine) List(waits func() []Wait) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

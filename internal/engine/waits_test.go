@@ -24,5 +24,5 @@ func TestWaits(t *testing.T) {
 	}
 	add("a terminal fault", func(time.Duration) error { return fault.Failed(fault.ClassUnavailable, "R", "no") })
 	add("a fault that is pending", func(time.Duration) error { return fault.Pending("R", "no") })
-	waits.Check(t, "Whoever asks the engine for a call waits so, unless the call says otherwise: see the tables of the signers.")
+	waits.Check(t, "Whoever has the engine make a call waits so, unless the call says otherwise: see the tables of the signers.")
 }

@@ -100,7 +100,7 @@ func NewCluster(objects []metav1.Object, unread map[string]bool, now time.Time) 
 	return w
 }
 
-// At returns the same world at another time.
+// At returns the same Cluster at another time.
 func (w *Cluster) At(now time.Time) *Cluster {
 	at := *w
 	at.now = now

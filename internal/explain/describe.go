@@ -1,8 +1,8 @@
 // Package explain describes the state of a certificate in words: each object from the Certificate down to its
 // Challenges, and at the end the cause, the next try, and what helps.
 //
-// It reads the objects that it is given, and asks nobody. It decides by typed fields: conditions, reasons, states,
-// classes of failures, and the problem types of ACME. It shows messages, and never judges them.
+// The package reads only the objects that its caller passes, and calls nobody. It decides by typed fields: conditions,
+// reasons, states, classes of failures, and the problem types of ACME. It shows messages, and never judges messages.
 package explain
 
 import (
@@ -57,7 +57,7 @@ func (d Description) Words() string {
 // String is the whole description on one line.
 func (d Description) String() string { return d.Name + ": " + d.Words() }
 
-// Name returns what to call an object when people read it.
+// Name returns the name of an object for people: its kind, and its name with the namespace.
 func Name(kind, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
@@ -96,7 +96,7 @@ func challengeName(o *acmev1.Challenge) string {
 	return "Challenge " + name + " by " + string(o.Spec.Type)
 }
 
-// Place is what the scheduler makes of a Challenge that has not ended.
+// Place is the place in the schedule of a Challenge that has not ended.
 type Place int
 
 // The places, in the order in which they are shown.

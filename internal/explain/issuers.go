@@ -43,7 +43,7 @@ type IssuerRow struct {
 	Trouble
 }
 
-// ChallengeCounts counts Challenges by what the scheduler makes them do.
+// ChallengeCounts counts Challenges by their Place.
 type ChallengeCounts struct {
 	// InFlight have a slot, Queued were not started, and Parked have given their slot to others while they wait.
 	InFlight int `json:"inFlight"`

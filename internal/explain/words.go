@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Title returns what to call the object when people read it.
+// Title returns the name of the object for people.
 func (n Node) Title() string {
 	if n.About != "" {
 		return n.About

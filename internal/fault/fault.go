@@ -1,8 +1,8 @@
 // Package fault defines the errors that signers and solvers return.
 //
-// A controller asks of an error what to do next: give up, try again at a known time, or wait for an event. A Fault
-// says which, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other error is
-// unexpected, and the call is repeated with back-off.
+// A controller needs to know what to do after an error: give up, try again at a known time, or wait for an event. A
+// Fault tells this, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other
+// error is unexpected, and the call is repeated with back-off.
 //
 // The package does not log, retry or write anything: internal/engine acts on faults.
 package fault
@@ -120,7 +120,7 @@ func Answered(class Class, problem string, wait time.Duration, err error) *Fault
 // MayPass reports whether the same call may work later.
 func (f *Fault) MayPass() bool { return f.Kind != KindTerminal }
 
-// Certain returns the fault for a caller that takes the answer for that of the other side: Unsure is false.
+// Certain returns the fault without Unsure, for a caller that knows that the other side has sent the answer.
 func (f *Fault) Certain() *Fault {
 	sure := *f
 	sure.Unsure = false

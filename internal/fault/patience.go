@@ -17,7 +17,7 @@ type Patience struct {
 	// Over is the most by which chance makes Obeyed longer: callers that were told different waits above Obeyed do not
 	// all come back in one instant. A wait of Obeyed or less stays as it is.
 	Over time.Duration
-	// Spread is the most by which chance makes a wait longer that was asked for. It adds a tenth of the wait at most.
+	// Spread is the most that chance adds to a wait that was asked for: never more than a tenth of the wait.
 	Spread time.Duration
 }
 

@@ -103,7 +103,7 @@ func (i *Inventory) Objects() []metav1.Object { return slices.Collect(maps.Value
 // Unread are the kinds that the user may not read.
 func (i *Inventory) Unread() map[string]bool { return i.unread }
 
-// Cluster explains the objects.
+// Cluster returns an explain.Cluster of the objects.
 func (i *Inventory) Cluster(now time.Time) *explain.Cluster {
 	return explain.NewCluster(i.Objects(), i.unread, now)
 }

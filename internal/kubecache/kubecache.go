@@ -1,8 +1,9 @@
-// Package kubecache keeps in memory what decisions need of Secrets and CertificateRequests. It keeps no bodies of the
-// thousands of objects that are in order (docs/decisions/0008-what-is-kept-of-secrets.md).
+// Package kubecache keeps in memory the parts of Secrets and CertificateRequests that decisions need. It does not keep
+// the bodies of the thousands of objects that need no work (docs/decisions/0008-what-is-kept-of-secrets.md).
 //
-// There are two watches of Secrets. Of those with our label, metadata, owners and decoded facts are kept. Of those
-// without, the version is kept: a cluster may have tens of thousands. This is what is known of the name of a Secret:
+// The package has two watches of Secrets. Of Secrets with our label, it keeps metadata, owners and decoded facts. Of
+// Secrets without our label, it keeps only the version: a cluster may have tens of thousands of such Secrets. The name
+// of a Secret is in one of these states:
 //
 //	         made with our label               made without our label
 //	    ┌────────────────────────── UNKNOWN ──────────────────────────┐
@@ -16,15 +17,16 @@
 //	  │   └─────────────────────── IN DOUBT ───────────────────────┘   │
 //	  └────────────────────────► time of leaving ◄─────────────────────┘
 //
-// A Secret whose label changes leaves one watch before or after it enters the other: the two watches are not in step.
-// While a name is IN DOUBT and neither watch has it, a reader asks the API server, and does not take the Secret for
-// deleted: a certificate would be issued again. LABELLED begins when the watch decodes a Secret, before the cache has
-// it, and ends when the time of leaving is noted: there is no moment in between.
+// The two watches are not in step: a Secret whose label changes leaves one watch before or after it enters the other
+// watch. While a name is IN DOUBT and neither watch has the Secret, a reader asks the API server. The reader does not
+// assume that the Secret is deleted, because then the certificate would be issued again. LABELLED begins when the watch
+// decodes a Secret, before the Secret is in the cache. LABELLED ends when the package notes the time of leaving. There
+// is no moment in between.
 //
-// Beside that, the body of a Secret that was read in full, or that we have just written, is kept until the Secret
-// changes or leaves its watch, for an hour at most. What we have written is newer than what the watch shows:
-// internal/overlay knows that, and nothing here does.
+// The package also keeps the body of a Secret that was read in full, or that we have just written, until the Secret
+// changes or leaves its watch, for an hour at most. Our last write may be newer than the watch: internal/overlay knows
+// this, and this package does not.
 //
-// Of a CertificateRequest that is issued, the PKCS#10 request and the certificate are kept until the Certificate that
-// it is for has stored them (Requests).
+// Of an issued CertificateRequest, the package keeps the PKCS#10 request and the certificate until the Certificate has
+// stored both (Requests).
 package kubecache

@@ -14,8 +14,8 @@ type stoppable struct {
 	cache.Cache
 
 	stop context.Context //nolint:containedctx // the life of the App, which outlives the waiting
-	// started says that the informers of the start have synced. For a later informer, the controller waits that adds
-	// it, by GetInformer.
+	// started says that the informers of the start have synced. A controller that adds an informer later waits for it
+	// by GetInformer.
 	started *atomic.Bool
 }
 

@@ -30,7 +30,7 @@ var shared = map[string]string{
 	"internal/share.Places":                         "who may have to wait for a place",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
-	"internal/signer/venafi.account":                "calls share a token, and one of them logs in",
+	"internal/signer/venafi.session":                "calls share a token, and one of them logs in",
 	"internal/signer/venafi.turns":                  "requests are compared with policies one at a time, whoever makes them",
 	"internal/solver/dns01/provider/acmedns.Client": "an account keeps its last two values, which calls for two Challenges set",
 	"internal/solver/dns01/provider/exec.Pool":      "calls find the running programs in it, which end with it",

@@ -42,7 +42,7 @@ const (
 	// Profiles is how many profiles a directory lists, Alternates how many alternate chains are known of a certificate.
 	Profiles   = 100
 	Alternates = 8
-	// NameServers is how many name servers a zone has, Addresses how many IPv4 and how many IPv6 addresses each has.
+	// NameServers is how many name servers a zone has, Addresses at how many addresses of each family each is asked.
 	NameServers = 32
 	Addresses   = 8
 	// CNAMEs is how many CNAMEs are followed in one answer, and Aliases how many such answers in a row: longer chains

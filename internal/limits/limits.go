@@ -1,6 +1,6 @@
-// Package limits lists the bounds of everything whose size somebody outside of the controller chooses: a tenant, a
-// server, a client of the API server. The API server bounds some of it; the code bounds the rest by the constants
-// here. docs/limits.md is written from the table. The package checks nothing itself.
+// Package limits lists the size limits of all input from outside of the controller: from a tenant, a server, or a
+// client of the API server. The API server enforces some limits. The code enforces the others by the constants here.
+// docs/limits.md is written from the table. The package checks nothing itself.
 package limits
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Listed is how many items of a list an error, an event or a condition names; it counts the others.
+// Listed is how many items of a list an error, an event or a condition names. The text then counts the others.
 const Listed = 10
 
 // Outcome says what happens to input of some size.

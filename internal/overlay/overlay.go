@@ -376,7 +376,7 @@ func (c *Client) put(obj client.Object, after entry) {
 		return
 	}
 	if old := c.entries[r]; old != nil {
-		if old.mayOutlive(e) {
+		if old.supersedes(e) {
 			return
 		}
 		c.drop(r, old)
@@ -394,9 +394,9 @@ func (c *Client) put(obj client.Object, after entry) {
 	c.expire()
 }
 
-// mayOutlive reports whether e is news to nobody who knows this entry: the answer to
-// a write may come after that to a later one.
-func (e *entry) mayOutlive(late *entry) bool {
+// supersedes reports whether e stays when late comes: the answer to a write may come after the answer to a later write.
+// A deleted object stays deleted.
+func (e *entry) supersedes(late *entry) bool {
 	if e.obj.GetUID() == late.obj.GetUID() {
 		return e.deleted || !late.deleted && compare(e.obj, late.obj) > 0
 	}

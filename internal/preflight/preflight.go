@@ -1,7 +1,7 @@
-// Package preflight judges before an issuance whether it can succeed: the issuer, the choice of the solver, CAA
-// records, the delegation of the zone, and what the CA accepts.
+// Package preflight judges before an issuance whether the issuance can succeed. It judges the issuer, the choice of the
+// solver, CAA records, the delegation of the zone, and what the CA accepts.
 //
-// It is pure: others ask the API server, DNS, the CA and the routes, and print the findings.
+// The package is pure: its callers ask the API server, DNS, the CA and the routes, and print the findings.
 package preflight
 
 import (
@@ -231,8 +231,8 @@ type Delegation struct {
 	Answered int
 }
 
-// Judge judges whether the name servers of a zone are those that its parent names, and whether each serves the zone. A
-// server that does not lets DNS-01 fail: without a quorum, all servers have to show the record before the CA is asked.
+// Judge judges whether the name servers of a zone are those that its parent names, and whether each serves the zone.
+// DNS-01 fails if one does not: without a quorum, all servers have to show the record before the CA is asked.
 func (d Delegation) Judge(byDNS bool) Finding {
 	f := Finding{Check: "delegation", Subject: d.Zone, Outcome: OK, Message: "served by " + strings.Join(d.AtZone, ", ")}
 	f.WhatToDo = "Correct the NS records at the registrar, or have the server serve the zone"

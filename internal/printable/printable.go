@@ -1,9 +1,9 @@
-// Package printable makes text of strangers safe to print on a terminal. It replaces escape sequences, other control
-// characters (C0, DEL, C1), and characters that are not seen or change the direction of what follows. Each becomes the
-// escape that JSON has for it, \u001b for example, so that JSON stays the same JSON.
+// Package printable makes text from untrusted sources safe to print on a terminal. It replaces escape sequences, other
+// control characters (C0, DEL, C1), invisible characters, and characters that change the direction of the text after
+// them. Each such character becomes its JSON escape, \u001b for example, so that JSON stays the same JSON.
 //
-// All commands print through it: Writer is for everything that a command writes, Line for one field in a line. It does
-// not bound text, and knows no HTML.
+// All commands print through this package: Writer is for the whole output of a command, Line for one field in a line.
+// The package does not limit the length of text, and does not escape HTML.
 package printable
 
 import (

@@ -1,12 +1,12 @@
-// Package propagation learns how long to wait between a self check that passes and the CA's look. A self check looks
-// from one place, a CA from several (multi-perspective validation), and the servers of a zone may answer them
-// differently. If a CA does not find an answer that the self check has found, the next challenges of that zone wait
-// before the CA is told: a few seconds at first, twice as long after each further such failure, at most Limit. After
-// some successes the wait is halved; after a day without a failure it is forgotten.
+// Package propagation learns how long a challenge must wait after its self check passes, before the controller tells
+// the CA to validate. A self check looks from one place, a CA from several places (multi-perspective validation). The
+// servers of a zone may answer the self check and the CA differently. If the self check has found an answer and the CA
+// has not, the next challenges of that zone wait. The first wait is a few seconds. Each further such failure doubles
+// the wait, up to Limit. After some successes the wait is halved. After a day without a failure the wait is forgotten.
 //
-// A Ledger is memory only, and bounded: a restart loses what it has learned, without harm, and the next failure
-// teaches it again. It has no clock, writes nothing, and does not know what a challenge is: internal/machine/acmeflow
-// and internal/controller/orders do.
+// A Ledger is in memory only, and its size is bounded. A restart loses the waits without harm: the Ledger learns again
+// from the next failure. The package has no clock, writes nothing, and does not know challenges:
+// internal/machine/acmeflow and internal/controller/orders do.
 package propagation
 
 import (

@@ -1,4 +1,4 @@
-// Package retryafter reads the header Retry-After of an answer by HTTP. It does not decide how long to obey it:
+// Package retryafter reads the header Retry-After of an HTTP answer. It does not decide how long to obey the header:
 // internal/fault does.
 package retryafter
 

@@ -1,6 +1,6 @@
 // Package rig gives tests a real Kubernetes API server, and controllers of their own on it.
 //
-// One API server serves a whole test run: the process that CHANCERY_TEST_KUBECONFIG names, or else one that the first
+// One API server serves a whole test run: the server that CHANCERY_TEST_KUBECONFIG names, or else one that the first
 // test starts. Each World is a namespace and a scope, so that tests run side by side. Only tests import it.
 package rig
 
@@ -60,8 +60,8 @@ func install(ctx context.Context, rc *rest.Config) error {
 	return app.Install(ctx, rc, func(string) {})
 }
 
-// onceInRun lets the first process of a test run do something, and makes the others wait for it: an API server works for a
-// second on definitions that it has already. Outside of a run each process does it.
+// onceInRun lets the first process of a test run do something, and makes the others wait for it: an API server works
+// for a second on definitions that it has already. Outside of a run each process does it.
 func onceInRun(do func() error) error {
 	dir := os.Getenv(Spares)
 	if dir == "" || os.Getenv("CHANCERY_TEST_KUBECONFIG") == "" {

@@ -56,7 +56,7 @@ func (l *load) pass() {
 	}
 }
 
-// end has a challenge end; a new one like it keeps the queue as long as it is.
+// end ends a challenge; a new one like it keeps the queue as long as it is.
 func (l *load) end() {
 	c := l.all[l.running[0]]
 	l.Remove(c.Key)

@@ -97,7 +97,7 @@ func (a *api) write(k Key, w *sent) {
 	a.stale[k] = true
 }
 
-// answer has a write end: it is done, or refused, or nobody learns which.
+// answer ends a write: it is done, or refused, or nobody learns which.
 func (a *api) answer(k Key, w *sent) {
 	c, exists := a.obj[k]
 	late := exists && w.outcome == Starting && c.Final

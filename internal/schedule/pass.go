@@ -160,7 +160,7 @@ func (p *pass) others(i int, of kind) int {
 	return t.processing + t.holding
 }
 
-// wakeAt has the next pass at a time that is still to come, unless it is earlier already.
+// wakeAt wants the next pass at a time that is still to come, unless it is earlier already.
 func (p *pass) wakeAt(at time.Time) {
 	if at.After(p.now) && (p.Wake.IsZero() || at.Before(p.Wake)) {
 		p.Wake = at
@@ -329,7 +329,7 @@ func (p *pass) whyWaiting(i int) Outcome {
 // chooseParked chooses the challenges to park. Of those that yield, the longest started come first; a challenge is
 // parked if its slot lets another one start that could not start otherwise, or if another one waits for the name that
 // it holds from then on: HoldsUntil ends that. To find out, it gives slots away that are not free yet.
-func (p *pass) chooseParked() (victims []int) {
+func (p *pass) chooseParked() (chosen []int) {
 	if len(p.yielding) == 0 || p.options.Cap <= 0 || len(p.queue) == len(p.starting) {
 		return nil
 	}
@@ -354,12 +354,12 @@ func (p *pass) chooseParked() (victims []int) {
 			p.retake(i)
 			continue
 		}
-		victims = append(victims, i)
+		chosen = append(chosen, i)
 	}
-	return victims
+	return chosen
 }
 
-// release has a challenge give up its slot, which leaves it the name that it holds; retake takes that back.
+// release makes a challenge give up its slot, which leaves it the name that it holds; retake takes that back.
 func (p *pass) release(i int) { p.swap(i, -1) }
 func (p *pass) retake(i int)  { p.swap(i, +1) }
 

@@ -1,21 +1,24 @@
-// Package schedule decides which queued challenges start, and which running ones give their slot to others. The rules
-// are mission rules 2, 3 and 6:
+// Package schedule decides which queued challenges start, and which running challenges give their slot to others. The
+// rules are mission rules 2, 3 and 6:
 //
-//   - never more than Options.Cap challenges processing, nor more than Options.IssuerCap of one issuer, nor more than
-//     Options.ClassCap whose routes are served by the same ingress class or Gateway;
-//   - never two processing for the same (DNS name, type), whatever their namespace, issuer or wildcard (spec §5.6), nor
-//     one beside another that was parked while its CA validates: that one holds the name until Challenge.HoldsUntil;
-//   - fair between namespaces (the one with the fewest processing goes first, then the one that was served longest
-//     ago), then between the issuers of a namespace in the same way, then oldest first;
-//   - a challenge that yields (its self check keeps failing, its CA is silent) is parked only if another one can start
-//     with its slot, or waits for its name. When the self check of a parked challenge passes, it is Ready: first in
-//     line;
-//   - never more than twice Options.Cap of one namespace processing, or parked while they hold their name.
+//   - at most Options.Cap challenges are processing, at most Options.IssuerCap of one issuer, and at most
+//     Options.ClassCap whose routes the same ingress class or Gateway serves;
+//   - no two challenges for the same (DNS name, type) are processing, whatever their namespace, issuer or wildcard
+//     (spec §5.6). A challenge that was parked while its CA validates holds the name until Challenge.HoldsUntil: no
+//     other challenge for the name and type starts before;
+//   - namespaces take fair turns: first the namespace with the fewest challenges processing, then the namespace that
+//     was served longest ago. The issuers of a namespace take turns in the same way. After that, the oldest challenge
+//     is first;
+//   - a challenge yields if its self check keeps failing or its CA is silent. A challenge that yields is parked only if
+//     another challenge can start in its slot, or waits for its name. When the self check of a parked challenge passes,
+//     the challenge is Ready: first in line;
+//   - of one namespace, at most twice Options.Cap challenges are processing, or parked while they hold their name.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
-// that are not answered yet, and of the time. Scheduler keeps these between passes. There is no loop and no clock here;
-// the package writes nothing and calls nothing. After a restart the facts come from the resources. The turns are lost,
-// and so is what Ready, Yields and NotBefore say: the caller finds that out again.
+// without an answer yet, and of the time. Scheduler keeps the facts, the history and the writes between passes. The
+// package has no loop and no clock, writes nothing and calls nothing. After a restart the facts come from the
+// resources. A restart loses the turns, and the values of Ready, Yields and NotBefore: the caller finds these values
+// out again.
 package schedule
 
 import (
@@ -350,8 +353,8 @@ func (s *Scheduler) found(g group) (place int) {
 	return place
 }
 
-// Answered notes that the API server has answered the write of a decision. It was done, and the caller MUST have told
-// Set before; or it was refused. Then the challenge is held back a little. So is a challenge that was parked with
+// Answered notes that the API server has answered the write of a decision. If the write was done, the caller MUST have
+// told Set before. If it was refused, the challenge is held back a little. So is a challenge that was parked with
 // nothing presented: as the oldest, it might take back the slot that it has just given up for others.
 func (s *Scheduler) Answered(k Key, written bool) {
 	parked := s.writes[k].outcome == Parking

@@ -1,10 +1,11 @@
-// Package servingcert makes the certificates of this process's own servers, if nobody brings one. A CA of their own
-// signs them. The CA is in a Secret that all replicas share: the first replica makes it, and it is renewed after two
-// thirds of its life. A server's certificate is kept in memory only, and replaced while it serves. The Secret has the
-// keys and the annotation by which the CA injector takes it for a source (spec §8).
+// Package servingcert makes the certificates of this process's own servers, if the user provides no certificate. A
+// separate CA signs these certificates. The CA is in a Secret that all replicas share. The first replica makes the CA,
+// and the CA is renewed after two thirds of its life. The package keeps a server's certificate in memory only, and
+// replaces the certificate while the server runs. The Secret has the keys and the annotation of a CA injector source
+// (spec §8).
 //
-// The process needs the rights to get, list, watch and patch the Secret, by its name, and the right to create Secrets
-// in its namespace unless the Secret is there already: an empty one does.
+// The process needs the rights to get, list, watch and patch the Secret, by its name. It also needs the right to create
+// Secrets in its namespace, unless the Secret exists already: an empty Secret is enough.
 package servingcert
 
 import (
@@ -90,7 +91,7 @@ func New(o Options) (*Certificate, error) {
 		secrets: informersv1.NewFilteredSecretInformer(o.Client, o.Secret.Namespace, 0, toolscache.Indexers{},
 			func(l *metav1.ListOptions) { l.FieldSelector = named }),
 	}
-	ring := func(any) { c.notifyAll() }
+	ring := func(any) { c.wakeUp() }
 	_, err := c.secrets.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: ring, UpdateFunc: func(_, now any) { ring(now) }, DeleteFunc: ring,
 	})
@@ -133,7 +134,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 				c.o.Log.Error(err, "cannot keep the certificate to serve with, trying again", "secret", c.o.Secret.String())
 			}
 		}
-		stop := c.o.AfterFunc(max(next, retry), c.notifyAll)
+		stop := c.o.AfterFunc(max(next, retry), c.wakeUp)
 		select {
 		case <-ctx.Done():
 			stop()
@@ -144,7 +145,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 	}
 }
 
-func (c *Certificate) notifyAll() {
+func (c *Certificate) wakeUp() {
 	select {
 	case c.news <- struct{}{}:
 	default: // it rings already

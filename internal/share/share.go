@@ -1,9 +1,9 @@
-// Package share divides a number of places between namespaces. A call or a process holds a place. A tenant may cause
-// it to hang: then nobody can take the place back.
+// Package share divides a number of places between namespaces. A place is the right to run one call or one process. A
+// tenant may cause the call or the process to hang: then nobody can take the place back.
 //
-// There is one rule, May: nobody holds more places than are left free for the others. One namespace alone has half of
-// all places, n namespaces that want all have an n+1st part each, and as much is free for the next one. The same rule
-// divides bytes.
+// May is the only rule: no namespace holds more places than it leaves free for the others. One namespace alone gets
+// half of all places. If n namespaces want all places, each gets one part in n+1, and one part in n+1 stays free for
+// the next namespace. The same rule divides bytes.
 package share
 
 import (
@@ -13,7 +13,7 @@ import (
 )
 
 // May reports whether a holder of own places may take more of the free places. A holder of none may take any that are
-// free. Any other holder must then leave as many places free as the holder has.
+// free. Any other holder must leave as many places free as the holder has then.
 func May(own, free, more int) bool {
 	return free >= more && (own == 0 || own+more <= free-more)
 }

@@ -1,8 +1,8 @@
-// Package signer is the port between requests and issuers.
+// Package signer is the interface (port) between requests and issuers.
 //
-// A Signer turns a Request into a certificate. internal/machine/request makes a Request of a CertificateRequest or a
-// CertificateSigningRequest. The adapters are in the packages below this one, one for each type of issuer. This package
-// has only what the adapters share.
+// A Signer turns a Request into a certificate. internal/machine/request makes a Request from a CertificateRequest or a
+// CertificateSigningRequest. The adapters are in the packages below this one, one adapter for each type of issuer. This
+// package signs nothing: it has only the code that the adapters share.
 package signer
 
 import (

@@ -1,6 +1,6 @@
-// Package stub replaces objects that are too large for the watch cache by stubs, which keep next to nothing. A tenant
-// chooses how large his objects are: the API server takes a megabyte and more of each, most of it in labels or lists
-// without a bound.
+// Package stub replaces objects that are too large for the watch cache by stubs. A stub keeps almost nothing of the
+// object. A tenant chooses the size of an object: the API server accepts a megabyte and more for each object, most of
+// it in labels or lists without a limit. The package only changes the copy in memory.
 package stub
 
 import (
@@ -34,8 +34,8 @@ const (
 )
 
 // Bound returns a cache.TransformFunc. It lets next, another TransformFunc, transform an object. If the object is still
-// larger than its bound, it becomes a stub: the stub has the name, the controller, the annotations and, if there is
-// room, first the status and then the spec. Caches may pass an object to Bound that Bound has returned.
+// larger than its bound, it becomes a stub. A stub keeps the name and the controller. It loses the labels, then the
+// spec, then the status and the annotations, until it has room. Caches may pass a result to the function again.
 func Bound(next func(any) (any, error)) func(any) (any, error) {
 	return func(obj any) (any, error) {
 		if object, ok := obj.(Object); ok && Is(object) {

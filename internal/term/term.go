@@ -1,8 +1,10 @@
-// Package term says, before something is sent, whether the term of this process is over. The term is the time for
-// which a leader may act: it ends unless the lease is renewed in time, and goes on once the lease is renewed.
+// Package term tells, before this process sends something, whether the term of the process is over. The term is the
+// time in which a leader may act. The term ends if the leader does not renew the lease in time, and goes on once the
+// lease is renewed.
 //
-// Package kubecache, which has the lease, extends the term. The engine, which sends all calls, and the guard of writes
-// to the API server obey it. Packages egress and exec check it once more before each request to somebody else.
+// The package holds no lease: package kubecache holds the lease and extends the term. The engine, which sends all
+// calls, and the guard of writes to the API server obey the term. Packages egress and exec check the term once more
+// before each request to another server or program.
 package term
 
 import (

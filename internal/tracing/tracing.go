@@ -1,10 +1,10 @@
-// Package tracing sends spans to a collector of OpenTelemetry: OTLP over HTTP, in JSON.
+// Package tracing sends spans to an OpenTelemetry collector: OTLP over HTTP, in JSON.
 //
-// The work on one issuance is spread over many passes, and over processes. So a span is made when a step has ended,
-// with the time at which the step began, and its identifiers follow from UIDs of objects alone: the span is in the
-// same trace, whichever process ends the step.
+// Many passes, and more than one process, may work on one issuance. So the package makes a span when a step has ended,
+// and the span has the time at which the step began. The identifiers of a span follow from UIDs of objects and names of
+// steps alone: the span is in the same trace, whichever process ends the step.
 //
-// Nothing waits for the collector: a span that cannot be sent is kept for a while, and then dropped.
+// Nothing waits for the collector. If a span cannot be sent, the package keeps the span for a while, and then drops it.
 package tracing
 
 import (

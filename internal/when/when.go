@@ -1,4 +1,5 @@
-// Package when compares times at which something is to be done. Earliest takes zero for never, Latest for now.
+// Package when compares times of planned work. For Earliest, the zero time means never. For Latest, the zero time means
+// now. The package reads no clock.
 package when
 
 import "time"

@@ -1,9 +1,10 @@
-// Package bench measures what certificates cost: requests to the API server, time, and the controller's CPU and memory.
+// Package bench measures the cost of certificates: requests to the API server, time, and the controller's CPU and
+// memory.
 //
-// The API server, the controller and the measuring process are three processes, so that each one's CPU is its own.
-// Requests are counted by the API server, not by us. Beside every result stands a ceiling measured in the same run on
-// the same machine: ratios tell more than seconds do. It is not a test: it prints the budgets beside the counts, and
-// judges nothing but what an attack may do.
+// The API server, the controller and the measuring process are three processes, so that the CPU time of each can be
+// measured alone. The API server counts the requests, not the measuring process. Next to every result stands a ceiling,
+// measured in the same run on the same machine: ratios tell more than seconds. The package is not a test: it prints the
+// budgets next to the counts, and judges only what an attack may do.
 package bench
 
 import (
@@ -59,8 +60,8 @@ type scenario struct {
 	prepare func(ctx context.Context, r *run) (*workload, error)
 	// bare measures the ceiling of an ACME client without Kubernetes; nil for none.
 	bare func(ctx context.Context, r *run) (*Ceiling, error)
-	// rests starts the controller, after that, on what it has issued; nil if it is not. It takes long, with numbers that
-	// matter.
+	// rests starts the controller, after that, on what it has issued; nil if it is not. It takes long, with numbers
+	// that matter.
 	rests func(ctx context.Context, r *run, work *workload, result *Scenario) error
 	// does replaces the issuing of all certificates: what is measured is something else; nil for most.
 	does func(ctx context.Context, r *run, work *workload, result *Scenario) error

@@ -34,7 +34,7 @@ const (
 type Rest struct {
 	// Certificates is how many there are.
 	Certificates int `json:"certificates"`
-	// ResidentBytes is the controller's memory some time after a start, beside its Budget, PeakBytes the most before.
+	// ResidentBytes is the controller's memory some time after a start, beside its Budget, PeakBytes the peak.
 	ResidentBytes int64 `json:"residentBytes"`
 	PeakBytes     int64 `json:"peakBytes"`
 	Budget        int64 `json:"budget"`

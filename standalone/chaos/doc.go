@@ -1,9 +1,9 @@
-// Package chaos tests how Chancery lives through failures. Two controllers, of which one may be of another commit,
-// work on an API server and etcd of their own, with Pebble behind a proxy that breaks requests, and a real DNS server.
-// While objects come, change and go, processes are killed and stopped, and servers are silent. The tests judge from
-// outside, by the API alone, what must hold all the same.
+// Package chaos tests how Chancery behaves during failures. Two controllers work on an API server and etcd of their
+// own; one of the controllers may be of another commit. Pebble runs behind a proxy that breaks requests. The DNS server
+// is real. While objects are created, changed and deleted, the tests kill and stop processes and silence servers. The
+// tests check by the API alone what must be true in spite of the failures.
 //
-// make chaos MINUTES=n runs it, and prints the faults, and what was found after each.
+// make chaos MINUTES=n runs the tests. It prints the faults, and the findings after each fault.
 //
-// make soak MINUTES=n lets one controller work in the same world without failures, and says what of it grows.
+// make soak MINUTES=n runs one controller in the same environment without failures, and prints which measurements grow.
 package chaos

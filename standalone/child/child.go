@@ -1,5 +1,5 @@
-// Package child runs programs that may be anybody's beside this one, and describes how they fail: a program that is
-// missing or made for another machine, that ends by itself, does not end, or prints without end.
+// Package child runs other programs beside this one, whoever wrote them, and describes how they fail: a program is
+// missing or made for another machine, ends by itself, does not end, or prints without end.
 //
 // It is for measurements and comparisons. It starts no program a second time.
 package child

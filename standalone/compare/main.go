@@ -1,10 +1,11 @@
-// Command compare gives the same Certificates and Ingresses to another controller that speaks cert-manager's API, and
-// to ours, each on an API server of its own, and compares what both have made of them: certificates, Secrets,
-// conditions, events and objects. Each difference is one that docs/compatibility.md or CHANGELOG.md names, or is a bug.
+// Command compare gives the same Certificates and Ingresses to our controller and to another controller for
+// cert-manager's API, each on a separate API server. Then it compares the results of both: certificates, Secrets,
+// conditions, events and objects. docs/compatibility.md or CHANGELOG.md must name each difference: any other difference
+// is a bug.
 //
 //	compare -controller PATH [flags] -- [ARGUMENT...]
 //
-// make compare CONTROLLER=PATH runs it. It exits with status 1 where a difference has no name.
+// make compare CONTROLLER=PATH runs the command. It exits with status 1 if there is a difference without a name.
 package main
 
 import (

@@ -1,8 +1,8 @@
-// Package demo shows a user how real certificates are issued: it applies manifests as an administrator would, shows
-// what becomes of every Certificate, Order and Challenge, and verifies each chain in the end.
+// Package demo shows a user how real certificates are issued. It applies manifests as an administrator would, shows the
+// progress of every Certificate, Order and Challenge, and verifies each chain at the end.
 //
-// The ACME and the DNS server are real too, on loopback (Peers). The control plane and the controllers are the
-// caller's. It is not a test of every feature, and it knows nothing that a user of the API could not see.
+// The ACME server and the DNS server are real too, on loopback (Peers). The caller runs the control plane and the
+// controllers. The demo is not a test of every feature, and sees only what a user of the API can see.
 package demo
 
 import (
@@ -33,7 +33,8 @@ type Options struct {
 	Timeout time.Duration
 	// Out takes the report.
 	Out io.Writer
-	// Size returns the width and height of the terminal that Out is; nil if it is none. Then the progress is plain lines.
+	// Size returns the width and height of the terminal that Out is; nil if it is none. Then the progress is plain
+	// lines.
 	Size func() (width, height int)
 }
 

@@ -59,8 +59,8 @@ const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 // the issuer's Secret delivered in ca.crt, after the root.
 const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
 
-// ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery renew all certificates of an earlier CA
-// at once, as long as the annotation is there.
+// ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery renew all certificates of an
+// earlier CA at once, as long as the annotation is there.
 const ReissueNowAnnotation = "chancery.dev/reissue-now"
 
 // DropOldCAsAfterAnnotation is our own: on an object that a CA bundle is injected into, it says how long a CA stays in

@@ -1,8 +1,8 @@
-// Package adapter serves the provider protocol with lego's DNS providers, and with the writers of internal/native.
+// Package adapter serves the provider protocol. lego's DNS providers and the writers of internal/native do the work.
 //
-// It gives a provider its variables and, unless ambient credentials are allowed, nothing else. It answers the DNS
-// look-ups of lego with what Chancery has found out, and says the class of each failure. It does not define the
-// protocol: that is in chancery.dev/internal/solver/dns01/wire.
+// The adapter gives a provider only the variables of this provider, unless ambient credentials are allowed. lego asks
+// for DNS look-ups, and the adapter answers with the zone and the name that Chancery has found. The adapter classifies
+// each failure. It does not define the protocol: chancery.dev/internal/solver/dns01/wire does.
 package adapter
 
 import (

@@ -1,7 +1,7 @@
-// Package catalog lists the DNS providers, and the names of the credentials and settings that each one takes. Nothing
-// else reaches a provider.
+// Package catalog lists the DNS providers, and the names of the credentials and settings of each provider. An issuer
+// can pass no other names to a provider.
 //
-// The entries are generated from lego's own descriptions. The package removes from them what a tenant must not set,
+// The entries are generated from lego's own descriptions. The package removes the settings that a tenant must not set,
 // such as files of the machine. It runs no provider.
 package catalog
 

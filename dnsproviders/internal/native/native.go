@@ -1,9 +1,9 @@
-// Package native writes records through the APIs of DNS providers where lego does less than the contract asks: add and
-// remove one value, leave other values alone, remember nothing, and succeed if there is nothing left to do (spec
-// §5.9). Issuers have fields of their own for these providers.
+// Package native writes records through the APIs of DNS providers, for providers where lego does not keep the whole
+// contract (spec §5.9): add and remove one value, leave other values alone, keep no state between calls, and succeed if
+// there is nothing left to do. Issuers have separate fields for these providers.
 //
-// Everything it needs is in its Settings: it reads no file and no variable of the process, unless ambient credentials
-// are allowed.
+// Settings hold all input of the package: the package reads no file and no environment variable, unless ambient
+// credentials are allowed.
 package native
 
 import (

@@ -1,7 +1,8 @@
-// Package standin replaces the APIs of DNS providers in tests. Its servers have the host names of the real ones; a
-// client reaches them through a proxy that ends TLS with certificates of its own CA.
+// Package standin replaces the APIs of DNS providers in tests. Its servers have the host names of the real APIs. A
+// client reaches the servers through a proxy, which ends TLS with certificates of the proxy's own CA.
 //
-// The servers check authentication, down to the signature, and store real record sets. They know no more than we use.
+// The servers check authentication, including signatures, and store real record sets. They implement only the part of
+// each API that we use.
 package standin
 
 import (

@@ -77,7 +77,7 @@ func (s *server) fetchDirectory(ctx context.Context) (*acme.Directory, error) {
 	}
 }
 
-// fetchForAll fetches for everyone who waits on flight.
+// fetchForAll fetches the directory for everyone who waits on flight.
 func (s *server) fetchForAll(ctx context.Context, flight *directoryFlight) {
 	d := &s.directory
 	dir, err := s.requestDirectory(ctx)

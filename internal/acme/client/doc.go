@@ -1,11 +1,11 @@
 // Package client speaks the ACME protocol: RFC 8555 with external account binding, renewal information (RFC 9773) and
-// profiles (draft-ietf-acme-profiles). The objects that it reads and sends are those of internal/acme.
+// profiles (draft-ietf-acme-profiles). Package internal/acme defines the objects that the client reads and sends.
 //
-// Each method is one logical request: sign, send, read a bounded answer, return it with its Location and Retry-After.
-// The client never waits, never polls and never decides when to call again. The one thing that it retries is a refused
-// nonce (RFC 8555 §6.5), at once, because that is part of sending a request and not of judging its outcome.
+// Each method is one logical request: the client signs, sends, reads a bounded answer, and returns the answer with its
+// Location and Retry-After. The client never waits, never polls and never decides when to call again. It retries only a
+// refused nonce (RFC 8555 §6.5), at once: this retry is part of sending a request, and does not judge the outcome.
 //
-// What went wrong is one of four errors, all found with errors.As: *acme.Problem (the CA said why),
-// *HTTPError (something answered, but not ACME), *TransportError (no complete answer; the CA may have acted
-// all the same) and *ProtocolError (an answer that breaks the RFC).
+// A failed call returns one of four errors. errors.As finds them: *acme.Problem (the CA answered with the reason),
+// *HTTPError (an answer that is not ACME), *TransportError (no complete answer; the CA may still have acted) and
+// *ProtocolError (an answer that breaks the RFC).
 package client

@@ -1,5 +1,5 @@
-// Package manual gives all binaries a command that writes their manual pages, for packages and releases. It knows
-// nothing of what the commands do: the pages say what --help says.
+// Package manual gives all binaries a command that writes their manual pages, for packages and releases. The package
+// does not know what the commands do: a manual page has the text of --help.
 package manual
 
 import (

@@ -1,5 +1,5 @@
-// Package certificates runs Certificates on the engine, each through certificate.Decide. It signs nothing: it makes
-// CertificateRequests.
+// Package certificates reconciles Certificates on the engine. certificate.Decide decides each step. The package signs
+// nothing: it makes CertificateRequests.
 package certificates
 
 import (

@@ -61,7 +61,7 @@ func (h *inOrderLast) Delete(ctx context.Context, e event.DeleteEvent, queue con
 	h.EnqueueRequestForObject.Delete(ctx, e, queue)
 }
 
-// inOrder reports whether a Certificate looks as it does in order: its spec is the one that
+// inOrder reports whether a Certificate is in order by its own status: its spec is the one that
 // was ready when last looked at, nothing is under way and nothing is due.
 func inOrder(crt *certmanagerv1.Certificate, now time.Time) bool {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)

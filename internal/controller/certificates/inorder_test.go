@@ -17,9 +17,9 @@ import (
 	"chancery.dev/internal/machine/revocation"
 )
 
-// TestUnsettledFirst: a start looks first at the Certificates that say themselves that they
+// TestInOrderLast: a start looks first at the Certificates that say themselves that they
 // are not in order.
-func TestUnsettledFirst(t *testing.T) {
+func TestInOrderLast(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
 	for name, tc := range map[string]struct {

@@ -90,7 +90,7 @@ func laneOf(issuer certmanagerv1.GenericIssuer) engine.Lane {
 	return engine.Lane{Name: "certificates of issuer " + string(issuer.GetUID()), Limit: inquiries, Timeout: inquiryTimeout}
 }
 
-// inquire asks the issuer when it wants the certificate to be renewed. It returns when it is asked again.
+// inquire asks the issuer when it wants the certificate to be renewed, and returns when to ask again.
 func (r *certificates) inquire(ctx context.Context, p *pass, v *view, about facts.Digest) (time.Time, error) {
 	if v.issuer == nil {
 		return time.Time{}, nil
@@ -164,7 +164,7 @@ func matters() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
-		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.IssuerState(was) != controller.IssuerState(is) ||
+		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
 			!equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
 	}})
 }

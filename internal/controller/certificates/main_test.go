@@ -7,7 +7,7 @@ import (
 	"chancery.dev/internal/rig"
 )
 
-// TestMain has the tests overlap: they mostly wait for controllers.
+// TestMain lets the tests overlap: they mostly wait for controllers.
 func TestMain(m *testing.M) {
 	rig.Overlap()
 	os.Exit(m.Run())

@@ -94,7 +94,7 @@ func (m *memory) postpone(step certificate.Step, cause error, now time.Time, cha
 	return true
 }
 
-// stepTaken forgets that a step was postponed which is taken now, and that news had to be said.
+// stepTaken notes that a step was taken: the step is not postponed any more, and all news is said.
 func (m *memory) stepTaken(taken certificate.Step) {
 	delete(m.postponed, taken)
 	if taken != certificate.StepRest {

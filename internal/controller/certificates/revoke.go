@@ -166,7 +166,7 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 	return nil
 }
 
-// askToRevoke asks the issuer to revoke the pinned certificate, and returns when it is asked again.
+// askToRevoke asks the issuer to revoke the pinned certificate, and returns when to ask again.
 func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.Time, error) {
 	pin, by, issuer := v.pinned, v.pinned.by, v.pinned.issuer
 	if by == nil {
@@ -181,7 +181,7 @@ func (r *certificates) askToRevoke(ctx context.Context, p *pass, v *view) (time.
 		return time.Time{}, err
 	}
 	answer := p.Ask(engine.Call{
-		Name: revocationCall, Inputs: fmt.Sprintf("%s %s %x %s %t", inputs, controller.IssuerState(issuer), pin.ID, pin.Reason, what.Key != nil),
+		Name: revocationCall, Inputs: fmt.Sprintf("%s %s %x %s %t", inputs, controller.RetryKey(issuer), pin.ID, pin.Reason, what.Key != nil),
 		Lane: laneOf(issuer), Urgency: 1,
 		Run: func(ctx context.Context) (any, error) {
 			err := by.Revoke(ctx, issuer, what)

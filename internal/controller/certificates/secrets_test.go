@@ -42,7 +42,7 @@ func wants(is bool, what any) string {
 	return fmt.Sprintf("%v", what)
 }
 
-// TestDriftIsRepaired has a user and the spec change what a Secret is beside key and
+// TestDriftIsRepaired lets a user and the spec change what a Secret is beside key and
 // certificate, on a real API server, which says who owns what: it is put right, nothing
 // is issued, and what others added stays.
 func TestDriftIsRepaired(t *testing.T) {
@@ -230,7 +230,7 @@ func TestOpaqueSecret(t *testing.T) {
 	})
 }
 
-// TestOneOwnerOfASecret has two Certificates name one Secret: the older is issued, the
+// TestOneOwnerOfASecret lets two Certificates name one Secret: the older is issued, the
 // other says why it is not.
 func TestOneOwnerOfASecret(t *testing.T) {
 	t.Parallel()
@@ -254,7 +254,7 @@ func TestOneOwnerOfASecret(t *testing.T) {
 	}
 }
 
-// TestFightOverASecret has another writer replace the key again and again, as fast as it
+// TestFightOverASecret lets another writer replace the key again and again, as fast as it
 // can: five certificates are issued, and the condition says who does it and what helps.
 func TestFightOverASecret(t *testing.T) {
 	t.Parallel()

@@ -125,7 +125,7 @@ func TestTemplateThatCannotBeWritten(t *testing.T) {
 	awaitReady(t, w, "web")
 }
 
-// TestIssuerWithAnotherCAIsFollowed has an issuer name another Secret to sign with.
+// TestIssuerWithAnotherCAIsFollowed lets an issuer name another Secret to sign with.
 func TestIssuerWithAnotherCAIsFollowed(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)

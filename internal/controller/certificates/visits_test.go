@@ -27,7 +27,7 @@ import (
 	"chancery.dev/internal/overlay"
 )
 
-// GetCache has the cache show what the API server has.
+// GetCache makes the cache show what the API server has.
 func (m readsLive) GetCache() cache.Cache { return liveCache{api: m.api} }
 
 type liveCache struct {

@@ -1,5 +1,6 @@
-// Package injection runs the CA injector on the engine: it writes CA bundles into webhook configurations, APIServices
-// and CustomResourceDefinitions whose annotations name a source, as internal/machine/injection decides.
+// Package injection reconciles the objects of the CA injector on the engine. It writes CA bundles into webhook
+// configurations, APIServices and CustomResourceDefinitions whose annotations name a source. internal/machine/injection
+// decides which bundles.
 //
 // The package watches only the metadata of an injectable. When the injectable or its source has changed, the package
 // reads the whole object, and writes it once.
@@ -290,7 +291,7 @@ func (r *injectables) plan(_ context.Context, p *pass, s injection.State, a inje
 	return plan, nil
 }
 
-// read has an injectable ready for the next decision.
+// read reads an injectable for the next decision.
 func (r *injectables) read(ctx context.Context, p *pass) error {
 	full := &unstructured.Unstructured{}
 	full.SetGroupVersionKind(r.gvk)

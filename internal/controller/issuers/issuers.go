@@ -1,5 +1,5 @@
-// Package issuers runs Issuers and ClusterIssuers on the engine: it asks their Signers whether they can be used, and
-// writes the answer into their status. It signs nothing.
+// Package issuers reconciles Issuers and ClusterIssuers on the engine. It asks their Signers whether an issuer can be
+// used, and writes the answer into the status of the issuer. The package signs nothing.
 package issuers
 
 import (

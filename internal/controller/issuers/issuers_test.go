@@ -232,7 +232,7 @@ func (u *unfinished) Probe(context.Context, certmanagerv1.GenericIssuer) (signer
 }
 
 // TestMoreToDoForAReadyIssuer: what a server has asked to wait for, however long, holds up the rest for an hour, and
-// the list of waits says until when. A doubt whether the issuer can be used does not wait for that.
+// the list of waits says until when. A repeat of the call (Engine.Repeat) does not wait for that.
 func TestMoreToDoForAReadyIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}

@@ -1,6 +1,7 @@
-// Package kinds writes the table from which the admission policies know the kinds of external issuers: the plural name
-// of a kind, and whether it is namespaced (spec §11.4). At the start discovery says what is served. After that, the
-// package reads a CustomResourceDefinition once when it appears or changes. Entries that others have added stay.
+// Package kinds writes the table of the kinds of external issuers for the admission policies. The table has the plural
+// name of each kind, and whether the kind is namespaced (spec §11.4). At the start the package learns the served kinds
+// by discovery. Later it reads a CustomResourceDefinition once, when the definition appears or changes. Entries of
+// other writers stay.
 package kinds
 
 import (
@@ -69,8 +70,8 @@ type Keeper struct {
 	crds    toolscache.SharedIndexInformer
 	table   toolscache.SharedIndexInformer
 
-	// entries are what the table is to have, written is what it has got, at which resource version. Entries are nil before
-	// discovery.
+	// entries are what the table is to have, written is what it has got, at which resource version. Entries are nil
+	// before discovery.
 	entries, written map[string]string
 	at               string
 	// belongs are the labels and annotations of the table: who has made it says there that it is theirs.
@@ -154,7 +155,8 @@ func nameOf(object any) string {
 // Start implements manager.Runnable.
 func (k *Keeper) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
-	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at once.
+	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at
+	// once.
 	if _, err := k.write(ctx, Owner+"-table", nil); err != nil {
 		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
 	}

@@ -13,7 +13,7 @@ import (
 	"chancery.dev/internal/rig"
 )
 
-// refusal has the API server refuse writes of the status of Orders.
+// refusal makes the API server refuse writes of the status of Orders.
 type refusal struct {
 	next http.RoundTripper
 	// refuses says of the nth write, whose body it is given, whether it is refused.

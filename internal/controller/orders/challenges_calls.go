@@ -107,9 +107,9 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 	return outcome, &failure
 }
 
-// propagationKey names what others may be slow to see an answer of: the zone that a solver has told of,
-// else the name. It is an issuer's: other CAs look from elsewhere, and nobody learns from
-// what the CA of another tenant says.
+// propagationKey names the place whose answers others may see late: the zone that a solver has named, else the name.
+// The issuer is a part of the key: other CAs look from elsewhere, and nobody learns from what the CA of another tenant
+// says.
 func propagationKey(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 	place := m.Zone
 	if place == "" {

@@ -29,7 +29,7 @@ func (r *challenges) credentials(obj client.Object) []string {
 
 // withCredential lists the Challenges whose solver uses a Secret that has changed. What
 // failed of them is tried again at once, and not when its back-off ends: whoever has
-// mended a credential is looking.
+// changed a credential waits for the result.
 func (r *challenges) withCredential(ctx context.Context, secret client.Object) []reconcile.Request {
 	found := r.Indexed(ctx, &acmev1.ChallengeList{}, credentialIndex, secret.GetNamespace()+"/"+secret.GetName())
 	r.scheduler.setCredentialChanged(ctx, found)

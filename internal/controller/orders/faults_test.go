@@ -211,10 +211,10 @@ func TestEveryRequestMeetsEveryFault(t *testing.T) {
 	}
 }
 
-// withAlternate has Pebble offer a second chain.
+// withAlternate makes Pebble offer a second chain.
 func withAlternate(o *pebble.Options) { o.AlternateRoots = 1 }
 
-// preferring has an issuance ask for it.
+// preferring makes an issuance ask for it.
 func preferring(i *issuance) *issuance {
 	i.change = func(spec *acmev1.ACMEIssuer) { spec.PreferredChain = i.ca.Roots()[1].Subject.CommonName }
 	return i
@@ -275,7 +275,7 @@ func meet(t *testing.T, rows []row, known map[faulty.Step]bool) {
 	t.Logf("%d rows took %s; the clock is %s", len(all), time.Since(began).Round(time.Millisecond), w.clock)
 }
 
-// TestRefusedForGood has the CA refuse, each time it is asked, what one step asks for: the
+// TestRefusedForGood makes the CA refuse, each time it is asked, what one step asks for: the
 // certificate, or the issuer, says so in the CA's words, and nothing is left of what was
 // presented.
 func TestRefusedForGood(t *testing.T) {

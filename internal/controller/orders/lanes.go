@@ -28,8 +28,8 @@ func laneOf(account *acmeaccount.Account) engine.Lane {
 	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * limits.OneCall}
 }
 
-// callBy makes a call with an ACME account. The decisions ask for none while the account is missing, which is a wait
-// that the issuer's events end: one that is asked for all the same fails as if the CA were away.
+// callBy returns a call that goes out with an ACME account. While the account is missing, the decisions ask for no call
+// and wait for an event of the issuer: a call that is asked for all the same fails as if the CA were away.
 func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
 	if account == nil {
 		c.Run = func(context.Context) (any, error) { return nil, errors.New("the issuer has no ACME account at hand") }

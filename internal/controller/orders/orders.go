@@ -1,5 +1,5 @@
-// Package orders runs Orders and Challenges on the engine, and schedules Challenges: it does what
-// internal/machine/acmeflow and internal/schedule decide. It makes no call to a CA or a DNS server on a worker.
+// Package orders reconciles Orders and Challenges on the engine, and schedules Challenges. internal/machine/acmeflow
+// and internal/schedule decide; this package carries out. No worker calls a CA or a DNS server.
 package orders
 
 import (

@@ -190,8 +190,8 @@ func TestQuickFirstRetry(t *testing.T) {
 	within(t, "it is issued", func(ctx context.Context) string { return w.notReady(ctx, i.name) })
 }
 
-// TestSelfCheckDeadlines: after a self check that never passes the CA is told all the same, or fails,
-// as the solver says, also where one slot has to do for all and most of them are parked.
+// TestSelfCheckDeadlines: if the self check never passes, the CA is told to validate all the same, or the Challenge
+// fails, as the solver says, also where one slot has to do for all and most of them are parked.
 func TestSelfCheckDeadlines(t *testing.T) {
 	t.Parallel()
 	clock := fakeclock.New(t.Context())

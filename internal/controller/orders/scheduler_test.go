@@ -156,7 +156,7 @@ func (b *bench) stored(name string) *acmev1.Challenge {
 	return c
 }
 
-// catchUp has the watch show a Challenge as it is.
+// catchUp makes the watch show a Challenge as it is.
 func (b *bench) catchUp(name string) {
 	b.t.Helper()
 	c := b.stored(name)
@@ -166,7 +166,7 @@ func (b *bench) catchUp(name string) {
 	b.seen(b.t.Context(), c, false)
 }
 
-// step has a pass, and all of it written. It returns what was decided.
+// step makes a pass, and writes all of it. It returns what was decided.
 func (b *bench) step() (decided []string) {
 	b.t.Helper()
 	pass, _ := b.pass(b.t.Context())
@@ -275,7 +275,7 @@ func TestTheServerSaysThatAChallengeIsGone(t *testing.T) {
 	b.expect("there is nothing to park", b.step(), "Starting c2")
 }
 
-// goes has somebody delete a Challenge, and the watch show that.
+// goes lets somebody delete a Challenge, and the watch show that.
 func (b *bench) goes(name string) {
 	b.t.Helper()
 	c := b.stored(name)

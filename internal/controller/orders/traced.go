@@ -12,7 +12,7 @@ import (
 	"chancery.dev/internal/engine"
 )
 
-// tracedOrder has an Order belong to the issuance of the request that owns the Order.
+// tracedOrder makes an Order belong to the issuance of the request that owns the Order.
 func tracedOrder() *engine.Traced {
 	return &engine.Traced{
 		Issuance: func(_ context.Context, order client.Object) types.UID { return ownerOf(order) },
@@ -24,7 +24,7 @@ func tracedOrder() *engine.Traced {
 	}
 }
 
-// tracedChallenge has a Challenge belong to the issuance of its Order.
+// tracedChallenge makes a Challenge belong to the issuance of its Order.
 func tracedChallenge(d *controller.Deps) *engine.Traced {
 	return &engine.Traced{
 		Issuance: func(ctx context.Context, c client.Object) types.UID { return issuanceOfChallenge(ctx, d, c) },

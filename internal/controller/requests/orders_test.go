@@ -80,7 +80,7 @@ func (d *desk) order() *acmev1.Order {
 	return o
 }
 
-// comes has the Order come to a status.
+// comes makes the Order come to a status.
 func (d *desk) comes(status acmev1.OrderStatus) {
 	d.t.Helper()
 	o := d.order()

@@ -1,6 +1,6 @@
-// Package requests runs CertificateRequests and CertificateSigningRequests on the engine, both in one form: what works
-// for one kind works for the other. It knows no type of issuer: Signers do. For ACME it makes the Orders that
-// internal/machine/request asks for.
+// Package requests reconciles CertificateRequests and CertificateSigningRequests on the engine. Both kinds become one
+// form, so that both kinds behave the same. The package knows no type of issuer: Signers do. For an ACME issuer the
+// package makes the Orders that internal/machine/request asks for.
 package requests
 
 import (
@@ -343,7 +343,7 @@ func (r *requests) conclude(p *pass, v verdict, plan engine.Plan, err error) eng
 // stands, so that the recovery of an issuer ends the back-off of its requests.
 func (r *requests) inputs(ctx context.Context, o *observation) (string, error) {
 	issuer, err := r.IssuerInputs(ctx, o.issuer)
-	request := fmt.Sprintf("%s %q %s", asked(o), signer.Annotations(o.sign.Source), controller.IssuerState(o.issuer))
+	request := fmt.Sprintf("%s %q %s", asked(o), signer.Annotations(o.sign.Source), controller.RetryKey(o.issuer))
 	return fmt.Sprintf("%s %x", issuer, sha256.Sum256([]byte(request))), err
 }
 

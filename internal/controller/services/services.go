@@ -1,6 +1,6 @@
-// Package services runs the Services of the HTTP-01 responder on the engine: it makes their EndpointSlices name the
-// responder's addresses, makes a Service again that somebody has deleted while a Challenge needs it, and deletes what
-// no Challenge needs any more. internal/machine/service decides what to do, and when.
+// Package services reconciles the Services of the HTTP-01 responder on the engine. It writes the responder's addresses
+// into the EndpointSlices of the Services. It makes a deleted Service again while a Challenge needs the Service, and
+// deletes a Service that no Challenge needs any more. internal/machine/service decides these steps and their time.
 package services
 
 import (

@@ -1,5 +1,6 @@
-// Package shims runs Ingresses, Gateways and ListenerSets on the engine: it makes, changes and deletes the
-// Certificates that their annotations ask for. internal/machine/shim decides what to do, and when.
+// Package shims reconciles Ingresses, Gateways and ListenerSets on the engine: it makes, changes and deletes the
+// Certificates that their annotations ask for. This package decides neither the change nor its time:
+// internal/machine/shim does.
 package shims
 
 import (

@@ -1,5 +1,5 @@
-// Package credential reads the credentials of signers and solvers from Secrets. It keeps none, and does not know what
-// they are for.
+// Package credential reads the credentials of signers and solvers from Secrets. The package stores no credential, and
+// does not know the purpose of a credential.
 package credential
 
 import (

@@ -60,9 +60,9 @@ func (m *Machine) Park() Machine {
 // Served notes that the CA has answered a call as it was asked to.
 func (m *Machine) Served() { m.refusals = 0 }
 
-// ExtendPark parks the account: the answer to a call, sent at that time, has asked for a wait that may be meant for all
-// calls. It can only extend a park, and an answer to a call that was sent before the park began does not. ExtendPark
-// reports whether it has extended the park.
+// ExtendPark parks the account, or extends its park: the answer to a call, sent at that time, has asked for a wait that
+// may be meant for all calls. ExtendPark never shortens a park, and ignores the answer to a call that was sent before
+// the park began. It reports whether it has extended the park.
 func (m *Machine) ExtendPark(wait time.Duration, sent time.Time, reason string, now time.Time) bool {
 	if sent.Before(m.since) {
 		return false

@@ -219,8 +219,8 @@ func TestAPauseIsOfItsNames(t *testing.T) {
 	}
 }
 
-// TestRefusedSetsAreDigests: who orders long lists of names again and again, which the CA refuses, takes little memory of
-// each.
+// TestRefusedSetsAreDigests: who orders long lists of names again and again, which the CA refuses, takes little memory
+// for each.
 func TestRefusedSetsAreDigests(t *testing.T) {
 	t.Parallel()
 	var many []string

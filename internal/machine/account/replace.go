@@ -23,7 +23,7 @@ const (
 	// holdLimit is how long no validation is begun after a try to replace the key: tries follow each other sooner
 	// than that, and who makes them may be gone.
 	holdLimit = 15 * time.Second
-	// HoldPoll is when to look again whether the validations under way are over.
+	// HoldPoll is how soon to look again whether the validations under way are over.
 	HoldPoll = time.Second
 	// lateLimit is how long after it was sent a request may still reach the CA.
 	lateLimit = 10 * time.Second
@@ -92,7 +92,8 @@ func (m *Machine) ParkedFor(now time.Time) *Delay {
 	return nil
 }
 
-// HoldValidations stops new validations from now on, and returns why the key cannot be replaced yet; nil if it can be.
+// HoldValidations returns why the key cannot be replaced yet; nil if it can be. It stops new validations, unless those
+// of an earlier process may still be under way.
 func (m *Machine) HoldValidations(now time.Time) *Delay {
 	if wait := m.key.since.Add(strangersLimit).Sub(now); wait > 0 {
 		return &Delay{wait, "it waits until validations are finished that may have been under way when this controller started"}
@@ -117,11 +118,11 @@ func (m *Machine) SetUnsure(unanswered bool, now time.Time) {
 	}
 }
 
-// RejectKey notes that the CA has said that no account has the key.
-func (m *Machine) RejectKey(key Fingerprint) { m.key.denied, m.key.unsure = key, time.Time{} }
+// NoteUnknownKey notes that the CA has said that no account has the key.
+func (m *Machine) NoteUnknownKey(key Fingerprint) { m.key.denied, m.key.unsure = key, time.Time{} }
 
-// RejectsKey reports whether the CA has said that no account has the key.
-func (m *Machine) RejectsKey(key Fingerprint) bool {
+// IsUnknownKey reports whether the CA has said that no account has the key.
+func (m *Machine) IsUnknownKey(key Fingerprint) bool {
 	return key != Fingerprint{} && m.key.denied == key
 }
 

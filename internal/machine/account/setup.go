@@ -65,8 +65,8 @@ type SetUp struct {
 	// Stored is the value of the annotation that the last key was made for; empty for none.
 	Stored string
 
-	// Registered says that this process knows of a registration of the account, Contact that it has the issuer's
-	// address, and Bound that the issuer uses the account.
+	// Registered says that this process knows of a registration of the account, Contact that the registration has the
+	// issuer's address, and Bound that the issuer uses the account.
 	Registered, Contact, Bound bool
 	// UsesNext says that the CA accepts the next key, DeniesNext that it does not know it.
 	UsesNext, DeniesNext bool

@@ -39,7 +39,7 @@ func (w *world) observe() {
 	w.s.WasReady = w.statusKey > 0
 }
 
-// do has a step take effect.
+// do makes a step take effect.
 func (w *world) do(t *testing.T, step Step) {
 	t.Helper()
 	w.steps = append(w.steps, step)

@@ -28,8 +28,8 @@ func (a *attempts[S]) Finished() {
 	a.Running, a.Since = wait, time.Time{}
 }
 
-// certain is the failure of a step, nil if there is none: a page that has come maxPages times in a row is the
-// answer of the CA.
+// certain returns the failure of a step, nil if there is none. A page that has come maxPages times in a row counts as
+// the answer of the CA.
 func (a *attempts[S]) certain(step S, f *fault.Fault) *fault.Fault {
 	if f == nil || !f.Unsure || a.Failed != step || a.Failure == nil || !a.Failure.Unsure || a.Failures+1 < maxPages {
 		return f

@@ -57,7 +57,7 @@ type ChallengeState struct {
 	Issuer Issuer
 	// Account is the issuer's.
 	Account AccountState
-	// Untrusted says why the Challenge must not be solved (see the function of the name); empty if it may be.
+	// Untrusted says why the Challenge must not be solved (see the function of that name); empty if it may be.
 	Untrusted string
 	// Replaced is set while another Challenge answers for the same authorization: it shows the same value, and clean-up
 	// would take that away.

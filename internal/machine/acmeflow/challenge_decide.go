@@ -20,8 +20,8 @@ const (
 	yieldChecks = 3
 	// yieldValidation is how long a CA may take to validate before others may have the slot.
 	yieldValidation = 30 * time.Second
-	// flightLimit is longer than any call takes: what waits for one is not started again before.
-	flightLimit = 2 * time.Minute
+	// callLimit is longer than any call takes: what waits for one is not started again before.
+	callLimit = 2 * time.Minute
 	// changingPoll is the time between looks whether the account's key has been replaced.
 	changingPoll = time.Second
 	// issuerHold keeps a Challenge from being started while its issuer cannot be used.
@@ -279,7 +279,7 @@ func (d *challengeDecision) release() ChallengeAction {
 }
 
 // cleanUpLater waits until the Challenge that answers for the same authorization has ended: the clean-up would take
-// away what that one shows. It is never sent before; what has waited for long is given up.
+// away what that one shows. The clean-up is never sent before; after a long wait it is given up.
 func (d *challengeDecision) cleanUpLater() ChallengeAction {
 	end := d.Challenge.DeletionTimestamp.Add(2 * d.Settings.CleanUpLimit)
 	if d.now.Before(end) {
@@ -346,7 +346,7 @@ func (d *challengeDecision) leftBehind() string {
 func (d *challengeDecision) running() ChallengeAction {
 	m := d.Memory
 	patience := m.Since.Add(d.Settings.YieldAfter)
-	a := ChallengeAction{NotBefore: m.Since.Add(flightLimit)}
+	a := ChallengeAction{NotBefore: m.Since.Add(callLimit)}
 	switch {
 	case m.Running == ChallengeCheck && m.Checks >= yieldChecks, !d.now.Before(patience):
 		a.Yield = true

@@ -1,15 +1,15 @@
-// Package acmeflow decides what an Order and a Challenge need next.
+// Package acmeflow decides the next step of an Order and of a Challenge.
 //
-// It is pure: DecideOrder and DecideChallenge are total functions from what can be observed, and the time, to exactly
-// one step. They never call anybody, never write, and never look at a clock. They follow RFC 8555 and spec §5.3 to
-// §5.7, and keep mission rules 1 to 6, except for the scheduling of rule 3: internal/schedule does that.
-// internal/acme/client speaks with the CA, internal/solver solves, and internal/controller does what is decided.
+// The package is pure: DecideOrder and DecideChallenge are total functions from the observed state and the time to
+// exactly one step. They call nobody, write nothing, and read no clock. They follow RFC 8555 and spec §5.3 to §5.7, and
+// keep mission rules 1 to 6, except for the scheduling of rule 3: internal/schedule does that. internal/acme/client
+// speaks with the CA, internal/solver solves challenges, and internal/controller takes the decided steps.
 //
 // # The executor's contract
 //
-// For each Order and each Challenge the executor keeps a Memory (OrderMemory, ChallengeMemory), by UID. Its zero value
-// is what a new process starts with: nothing that matters is only in memory. On every event, and at Action.Wake, the
-// executor observes a state, decides, and MUST do in this order:
+// The executor keeps a Memory (OrderMemory, ChallengeMemory) for each Order and each Challenge, by UID. A new process
+// starts with the zero value: nothing that matters is only in memory. On every event, and at Action.Wake, the executor
+// observes a state, decides, and MUST do in this order:
 //
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
 //     complete status. If the write fails, stop here and reconcile again. For an
@@ -25,22 +25,26 @@
 //     helps: an outcome, a change of the object, its Challenges, its issuer or
 //     namespace, or of the account's park.
 //
-// A state MUST include the executor's own writes: if the cache lags behind what was written, decide on what was written
-// (or wait until the cache has caught up). Decide is idempotent: asked again with the same state it decides the same.
+// A state MUST include the executor's own writes. If the cache is older than the last write, the executor decides on
+// the written object, or waits until the cache is current. Decide is idempotent: the same state gives the same
+// decision.
 //
-// An outcome carries Step (which one came back), At, Jitter in [0,1) (drawn once for that outcome), and either Failure
-// or what the step's comment says. acme.ClassOf finds the class of an ACME problem. The executor of ACME calls also
-// parks the account on fault.ClassUnavailable with a RetryAfter, and on fault.ClassRateLimited unless it is a limit of
-// orders, until At+RetryAfter or sooner. It sends nothing meanwhile: a call that was to go out comes back as
-// fault.ClassNotProcessed. It wakes what belongs to the account when the park begins. When the park ends, each object's
-// own Wake does so.
+// An outcome carries Step (the step that has come back), At, Jitter in [0,1) (drawn once for that outcome), and either
+// Failure or the fields that the comment of the step names. acme.ClassOf finds the class of an ACME problem.
+//
+// The executor of ACME calls also parks the account: on fault.ClassUnavailable with a RetryAfter, and on
+// fault.ClassRateLimited unless the limit is a limit of orders. The park lasts until At+RetryAfter or ends sooner.
+// During the park the executor sends nothing: a call that was to be sent comes back as fault.ClassNotProcessed. When
+// the park begins, the executor wakes the objects of the account. When the park ends, each object's own Wake wakes the
+// object.
 //
 // # Failures
 //
-// What may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), for as long as the CA
-// keeps the order. status.failureClass says which kind of failure makes a Challenge or an Order wait, or has ended it,
-// and status.reason says the same in words. OrderClass is what ended an Order: the Certificate decides by it when to
-// order anew. Words decide only for objects of another controller, which have no class (left_by_another.go).
+// A failure that may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), as long as
+// the CA keeps the order. status.failureClass has the kind of the failure that makes the Challenge or Order wait, or
+// has ended the Challenge or Order. status.reason says the same in words. OrderClass returns the class of the failure
+// that ended an Order: the Certificate decides by this class when to order again. Objects of another controller have no
+// class: only for these objects the package decides by words (left_by_another.go).
 package acmeflow
 
 import (

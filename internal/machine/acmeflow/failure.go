@@ -153,7 +153,7 @@ func Backoff(f *fault.Fault, failures int, jitter float64) time.Duration {
 const (
 	// WithBackOff ends the reason of a step that is tried again soon, if nobody has said when.
 	WithBackOff = "retrying with back-off"
-	// sentLater is how that of an order ends that was not sent.
+	// sentLater ends the reason of an order that was not sent.
 	sentLater = "it is sent as soon as the server takes such orders again"
 )
 

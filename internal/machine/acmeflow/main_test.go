@@ -8,7 +8,7 @@ import (
 	"chancery.dev/internal/rig/slow"
 )
 
-// TestMain lets little garbage be collected: the heap is small, and each collection stops what is only counting.
+// TestMain makes garbage collections rare: the heap is small, and each collection stops what is only counting.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())

@@ -114,8 +114,8 @@ func (d *orderDecision) complete() OrderAction {
 	}
 }
 
-// failedChallenge is the owned Challenge that decides the order's failure, if any. One that has ended because the
-// order does not vouch for it, or not any more, gives way to another.
+// failedChallenge is the owned Challenge that decides the order's failure, if any. A Challenge that has ended because
+// it was untrusted, and still is, does not decide: another one takes its place.
 func (d *orderDecision) failedChallenge() *acmev1.Challenge {
 	rank := map[acmev1.State]int{acmev1.Expired: 1, acmev1.Errored: 2, acmev1.Invalid: 3}
 	var worst *acmev1.Challenge

@@ -72,9 +72,9 @@ func TestALongSettleTimeHoldsNoSlot(t *testing.T) {
 	equal(t, DecideChallenge(parked, a.Wake).Ready, true)
 }
 
-// TestBelied: only a validation that failed after a self check that had passed says something
+// TestContradictsSelfCheck: only a validation that failed after a self check that had passed says something
 // about how soon others see an answer.
-func TestBelied(t *testing.T) {
+func TestContradictsSelfCheck(t *testing.T) {
 	passed := checked(unchanged, ChallengeOutcome{}).Memory
 	for _, c := range []struct {
 		m    ChallengeMemory

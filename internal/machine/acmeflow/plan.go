@@ -70,8 +70,8 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 			return challengePlan{unsolved: displayed(a.Identifier, a.Wildcard != nil && *a.Wildcard)}, err
 		}
 		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
-		// A Challenge of that name that answers with a key that the account has replaced, or that the Order does not
-		// vouch for, is replaced by a new one.
+		// A Challenge of that name is replaced by a new one if it answers with a key that the account has replaced, or
+		// if it is untrusted.
 		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && untrusted(d.Order, a, d.Issuer, solvers, owned[i]) == ""
 		if i >= 0 {
 			plan.open++

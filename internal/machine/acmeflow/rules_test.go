@@ -260,7 +260,7 @@ func TestWhatAFailedOrderLeavesPendingIsDeactivated(t *testing.T) {
 	s := newOrderState().stored(acmev1.Pending, "pending").owning(acmev1.Errored)
 	s.Memory = s.Memory.Started(OrderFetch, start)
 	a := DecideOrder(s, start)
-	equal(t, a.Step, OrderWait) // a call is in the air
+	equal(t, a.Step, OrderWait) // a call is under way
 	s.Order.Status = *a.Status
 	s.Memory = OrderMemory{}
 	for _, s.Issuer.Readiness = range []Readiness{IssuerStarting, IssuerNotReady} {

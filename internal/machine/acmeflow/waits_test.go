@@ -50,7 +50,7 @@ polls: nothing has failed. A wait is that until the next look at what the CA has
 finalize: the order is ready, and the CA refuses to finalize it.`)
 }
 
-// orderWaits has the look at an order fail.
+// orderWaits makes the look at an order fail.
 func orderWaits(failure trouble) golden.Row {
 	return func(asked time.Duration, chance float64) func(int) string {
 		s, now := newOrderState().stored("pending", "pending"), start
@@ -71,7 +71,7 @@ func orderWaits(failure trouble) golden.Row {
 	}
 }
 
-// challengeWaits has a step of a Challenge fail: the look at its authorization, or the presentation of its answer.
+// challengeWaits makes a step of a Challenge fail: the look at its authorization, or the presentation of its answer.
 func challengeWaits(step ChallengeStep) troubled {
 	return func(failure trouble) golden.Row {
 		return func(asked time.Duration, chance float64) func(int) string {
@@ -99,7 +99,7 @@ func challengeWaits(step ChallengeStep) troubled {
 	}
 }
 
-// orderPolls has the CA take its time with a certificate, which was looked at so often before.
+// orderPolls lets the CA take its time with a certificate, which was looked at so often before.
 func orderPolls(before int) golden.Row {
 	return func(asked time.Duration, chance float64) func(int) string {
 		s, now := newOrderState().stored("pending", "valid"), start
@@ -119,7 +119,7 @@ func orderPolls(before int) golden.Row {
 	}
 }
 
-// challengePolls has the CA take its time with a validation.
+// challengePolls lets the CA take its time with a validation.
 func challengePolls(asked time.Duration, chance float64) func(int) string {
 	s, now := newChallengeState().processing().presented(), start
 	s.Memory = s.Memory.Started(ChallengeAccept, now).After(ChallengeOutcome{Step: ChallengeAccept, At: now})
@@ -133,7 +133,7 @@ func challengePolls(asked time.Duration, chance float64) func(int) string {
 	}
 }
 
-// selfChecks has the self check of a Challenge fail.
+// selfChecks makes the self check of a Challenge fail.
 func selfChecks(asked time.Duration, chance float64) func(int) string {
 	s, now := newChallengeState().processing().presented().read("pending", "pending"), start
 	return func(int) string {
@@ -145,7 +145,7 @@ func selfChecks(asked time.Duration, chance float64) func(int) string {
 	}
 }
 
-// finalizeWaits has the CA refuse to finalize, with the order ready.
+// finalizeWaits makes the CA refuse to finalize, with the order ready.
 func finalizeWaits(asked time.Duration, chance float64) func(int) string {
 	s, now := newOrderState().stored("pending", "pending").owning("valid"), start
 	// until goes on until the order is to be finalized; false if it has failed.

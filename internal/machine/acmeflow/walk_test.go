@@ -34,7 +34,7 @@ type walk struct {
 	wrong     acmev1.ACMEChallengeSolver
 	corrected time.Time
 	broken    func(step ChallengeStep, since time.Duration) (fails, acts bool)
-	// blind has no self check pass.
+	// blind lets no self check pass.
 	blind bool
 	// refuses says whether the API server refuses a status of the Order; nil takes all.
 	refuses func(acmev1.OrderStatus) bool

@@ -151,8 +151,8 @@ func (d *decision) askDue() time.Time {
 	return issued.Add(min(settling, bound) + renewal.Part(min(firstAsk, bound), d.crt.UID, "ask"))
 }
 
-// ask asks the issuer if that is due, and otherwise queues the Certificate
-// when it is.
+// ask asks the issuer if that is due, and otherwise wakes the Certificate
+// when it is due.
 func (d *decision) ask(a *Action) {
 	due := d.askDue()
 	switch {

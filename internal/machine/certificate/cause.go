@@ -32,8 +32,8 @@ func (d *decision) is(class cause.Class) bool {
 	return c != nil && c.Class == string(class)
 }
 
-// setWaitCause notes the cause of a Certificate for which nothing is issued, or none.
-func (d *decision) setWaitCause(c *cmmeta.Cause) {
+// setRestCause notes the cause of a Certificate for which nothing is issued, or none.
+func (d *decision) setRestCause(c *cmmeta.Cause) {
 	d.tell(c)
 	d.crt.Status.NextTry = nil
 }
@@ -96,7 +96,7 @@ func (d *decision) isReady() bool {
 	return certmanagerv1.HasCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady, cmmeta.ConditionTrue)
 }
 
-// sayCause makes the condition Ready say the cause: it begins with it, or, where the certificate is good, ends with it.
+// sayCause makes the condition Ready say the cause: at the beginning, or at the end if the certificate is good.
 func (d *decision) sayCause() {
 	ready := certmanagerv1.FindCertificateCondition(d.crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	if c := d.crt.Status.Cause; c != nil && ready != nil {

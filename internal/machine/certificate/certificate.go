@@ -1,9 +1,9 @@
-// Package certificate decides what a Certificate needs now: a key, a request, its Secret written, a renewal, a
+// Package certificate decides what a Certificate needs now: a key, a request, a write of its Secret, a renewal, a
 // revocation, or to wait.
 //
-// It is pure: State says what can be observed, Decide says what to do about it, and internal/controller/certificates
-// carries out the Action and observes anew. So the course of a Certificate is a row of decisions. It ends when the
-// Action asks only to be woken later. Nothing here reads a clock, makes a key or writes an object.
+// The package is pure: State holds what can be observed, and Decide returns an Action. internal/controller/certificates
+// carries out the Action, observes again, and asks Decide again. This goes on until an Action asks only to be woken
+// later. The package reads no clock, makes no key and writes no object.
 package certificate
 
 import (
@@ -54,8 +54,8 @@ type State struct {
 	RepairCause *cmmeta.Cause
 	// Pin is the certificate that was pinned to be replaced and revoked; nil if there is none.
 	Pin *revocation.Pin
-	// CannotRevoke says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be pinned;
-	// empty if it can.
+	// CannotRevoke says why the issuer of the pinned certificate cannot revoke, or without Pin, why nothing can be
+	// pinned; empty if it can.
 	CannotRevoke string
 	// Revocation is what the CA said when it was last asked to revoke the pinned certificate; nil if it was not, or is
 	// being asked.

@@ -118,7 +118,7 @@ func (d *decision) leave() Action {
 	if d.takesIssuerSecret() {
 		whose = d.crt.Spec.IssuerRef.KindOrDefault() + " " + d.crt.Spec.IssuerRef.Name
 	}
-	d.setWaitCause(cause.New(cause.SecretShared, "", whose, d.belongs().Message))
+	d.setRestCause(cause.New(cause.SecretShared, "", whose, d.belongs().Message))
 	if d.keysAreLeft() {
 		return d.dropKeys()
 	}
@@ -158,8 +158,8 @@ func (d *decision) start(why *Violation) Action {
 	}
 }
 
-// pause queues the Certificate for when its Secret may be repaired, if it is
-// to be.
+// pause wakes the Certificate at the latest when its Secret may be repaired, if
+// the Secret needs a repair.
 func (d *decision) pause(a Action) Action {
 	if d.broken() {
 		a.Wake = when.Earliest(a.Wake, d.repairDue())
@@ -329,7 +329,7 @@ func (d *decision) rest() Action {
 	case ok && r.Failed() && d.fulfils(r) && d.crt.Status.LastFailureTime != nil:
 		d.triedWhenDue() // what somebody has asked for by hand has failed
 	default:
-		d.setWaitCause(nil)
+		d.setRestCause(nil)
 	}
 	if d.repairs() {
 		return Action{Step: StepRepair}
@@ -344,7 +344,7 @@ func (d *decision) rest() Action {
 	return a
 }
 
-// wakeAtEnd queues a Certificate that is Ready for the time when it ends to be,
+// wakeAtEnd wakes a Certificate that is Ready when its certificate ends,
 // whatever it waits for until then: nothing else would tell.
 func (d *decision) wakeAtEnd(a *Action) {
 	if a.Rests() && d.isReady() && d.crt.Status.NotAfter != nil {

@@ -83,7 +83,7 @@ func (d *decision) sayUnrepaired(a *Action) {
 	if why == "" {
 		if said != nil {
 			certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
-			d.setWaitCause(nil)
+			d.setRestCause(nil)
 		}
 		return
 	}

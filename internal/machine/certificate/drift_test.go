@@ -17,7 +17,7 @@ import (
 	"chancery.dev/internal/machine/facts"
 )
 
-// takes has another manager own what it writes to the Secret, as an update does: what
+// takes makes another manager own what it writes to the Secret, as an update does: what
 // it changes is ours no more.
 func (w *world) takes(manager string, change func(*corev1.Secret)) {
 	w.t.Helper()
@@ -112,7 +112,7 @@ func rich(t *testing.T) *world {
 	return w
 }
 
-// TestDriftIsRepairedOnce has somebody, or the spec, change what a Secret is beside key
+// TestDriftIsRepairedOnce lets somebody, or the spec, change what a Secret is beside key
 // and certificate: one write puts it right, nothing is issued, and whatever is not ours
 // stays (spec §2.6).
 func TestDriftIsRepairedOnce(t *testing.T) {

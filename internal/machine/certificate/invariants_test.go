@@ -463,7 +463,7 @@ func live(w *world, r *rand.Rand) {
 	}
 }
 
-// meddle has somebody change what is beside key and certificate, or be of another mind
+// meddle lets somebody change what is beside key and certificate, or be of another mind
 // about it.
 func meddle(w *world, r *rand.Rand) {
 	note := fmt.Sprint(r.Intn(3))

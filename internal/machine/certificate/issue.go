@@ -82,8 +82,8 @@ func (d *decision) createKey() *Action {
 	return a
 }
 
-// reuseKey has an Action that makes a private key take that of the Secret, where rotationPolicy Never says so. It
-// returns what to do instead if that key will not do.
+// reuseKey makes an Action that needs a private key take that of the Secret, if rotationPolicy is Never. It returns
+// what to do instead if that key will not do.
 func (d *decision) reuseKey(a *Action) *Action {
 	if !d.neverRotates() || d.Secret == nil || !d.Secret.HasKey || d.revoking.ForbidsKey(d.Secret.Key) {
 		return nil
@@ -194,7 +194,7 @@ func (d *decision) endedBefore(r facts.Request, key facts.Key) bool {
 		return false // on the short way: there was no other failure
 	}
 	// Both times, since they are of different clocks: a verdict that comes from a
-	// clock that is slow must not make request after request.
+	// clock that is slow must not lead to request after request.
 	since, ended := d.issuing().LastTransitionTime, d.failedAt(r, key)
 	return ended != nil && ended.Before(since) && r.CreationTimestamp.Before(since)
 }

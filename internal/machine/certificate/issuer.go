@@ -24,7 +24,7 @@ const (
 
 // IssuerFacts is what decisions need to know of the issuer of a Certificate.
 type IssuerFacts struct {
-	// Version changes with the issuer's UID, spec and CA. The CA is behind the last slash, if it is known.
+	// Version changes with the issuer's UID, spec and CA. The CA is behind the second slash, if it is known.
 	Version string
 	// Informs says that the issuer can be asked when to renew (RFC 9773).
 	Informs bool

@@ -16,7 +16,7 @@ import (
 	"chancery.dev/internal/machine/facts"
 )
 
-// failAs has the issuer refuse the request, in a class.
+// failAs makes the issuer refuse the request, in a class.
 func (w *world) failAs(class fault.Class) {
 	w.t.Helper()
 	r := w.next()
@@ -113,7 +113,7 @@ func TestACAThatIsNotAtHandIsNoChange(t *testing.T) {
 	}
 }
 
-// spoil has another writer replace the private key.
+// spoil lets another writer replace the private key.
 func (w *world) spoil() {
 	w.takes("external-secrets", func(s *corev1.Secret) {
 		s.Data["tls.key"] = keySecret(w.t, "x", newKey(w.t, facts.KeySpecOf(&w.crt.Spec))).Data["tls.key"]

@@ -56,7 +56,7 @@ func fulfils(spec *certmanagerv1.CertificateSpec, r *certmanagerv1.CertificateRe
 	made := facts.OfRequest(r)
 	wrong, err := facts.RequestViolations(spec, made)
 	switch {
-	case err == nil && made.HasNoUser():
+	case err == nil && made.HasNoSubjectOrNames():
 		return errors.New("subject and names are empty: set commonName or dnsNames, or write a subject into literalSubject")
 	case err != nil:
 		return fmt.Errorf("the request made for this spec cannot be read back, correct the names in it: %w", err)

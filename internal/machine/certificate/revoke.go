@@ -91,7 +91,7 @@ func (d *decision) awaitsPin() bool {
 	return d.postponed(StepPin) && d.issuing().Reason == certmanagerv1.CertificateReasonRevoking && d.Pin == nil && d.reissue() == nil
 }
 
-// tellPostponed says, once, what could not be done, and queues the Certificate for when that is tried again.
+// tellPostponed says, once, what could not be done, and wakes the Certificate when to try again.
 func (d *decision) tellPostponed(a *Action) {
 	for _, p := range d.Postponed {
 		if a.Rests() && d.now.Before(p.Until) {

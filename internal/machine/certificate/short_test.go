@@ -48,7 +48,7 @@ func (w *world) onShortWay() {
 	w.holdKeyOf(w.next())
 }
 
-// crashed has the process die, and another one begin.
+// crashed lets the process die, and another one begin.
 func crashed(w *world) { w.held = nil }
 
 // storedOnly lets the process die between the Secret and the status.
@@ -209,7 +209,7 @@ func (s *shortWay) run() {
 	s.t.Fatalf("no rest: %v, %+v", s.steps, s.crt.Status)
 }
 
-// TestCrashOnTheShortWay has the process die before and after each write of an issuance: what begins after it ends the
+// TestCrashOnTheShortWay lets the process die before and after each write of an issuance: what begins after it ends the
 // issuance with at most one request more, the right revision, the certificate of the newest request, and the back-off
 // of the failures that there were.
 func TestCrashOnTheShortWay(t *testing.T) {

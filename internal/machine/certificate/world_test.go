@@ -79,7 +79,7 @@ type heldKey struct {
 	key crypto.Signer
 }
 
-// newWorld holds a Certificate that was just made.
+// newWorld returns a world with a Certificate that was just made.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{t: t, decoded: newDecoded(), now: start(), owner: "web", backoff: Backoff{Min: time.Hour, Max: 32 * time.Hour}, crt: &certmanagerv1.Certificate{
@@ -540,7 +540,7 @@ func (w *world) say(r *certmanagerv1.CertificateRequest, t certmanagerv1.Certifi
 	certmanagerv1.SetCertificateRequestCondition(r, certmanagerv1.CertificateRequestCondition{Type: t, Status: status, Reason: reason, Message: message}, w.now)
 }
 
-// fail has the issuer refuse a request.
+// fail makes the issuer refuse a request.
 func (w *world) fail(r *certmanagerv1.CertificateRequest) {
 	w.conclude(r, cmmeta.ConditionFalse, certmanagerv1.CertificateRequestReasonFailed, "the CA said no")
 }

@@ -1,7 +1,8 @@
-// Package facts extracts what decisions need to know of the objects of a Certificate: its Secret, its next private
-// key, its CertificateRequests, and in what they differ from its spec. It also says what its Secret is to be made of.
+// Package facts extracts the facts for decisions from the objects of a Certificate: the Secret, the next private key,
+// the CertificateRequests, and how these objects differ from the spec of the Certificate. The package also tells what
+// the content of the Secret must be.
 //
-// It is pure, and decides nothing: internal/machine/certificate does. No fact holds a private key.
+// The package is pure, and decides nothing: internal/machine/certificate does. No fact holds a private key.
 package facts
 
 import (
@@ -65,8 +66,8 @@ type Secret struct {
 	Ownership Ownership
 	// Extras are the further keys of data that we may write, as far as they are there.
 	Extras map[string]Extra
-	// KeystoreMark is the annotation that says what the keystores were made of. Seal is the key of such marks: only the
-	// private key gives it.
+	// KeystoreMark is the annotation that says what the keystores were made of. Seal is the key of such marks: it is
+	// computed from the private key.
 	KeystoreMark string
 	Seal         Digest
 	// Owner is the Certificate that the Secret says controls it; nil for none.
@@ -291,8 +292,8 @@ func OfRequest(r *certmanagerv1.CertificateRequest) Request {
 	return f
 }
 
-// HasNoUser reports whether a request has neither a subject nor names.
-func (r Request) HasNoUser() bool {
+// HasNoSubjectOrNames reports whether a request has neither a subject nor names.
+func (r Request) HasNoSubjectOrNames() bool {
 	n := r.Names
 	names := len(n.DNSNames) + len(n.IPAddresses) + len(n.URIs) + len(n.EmailAddresses) + len(n.OtherNames)
 	return names == 0 && bytes.Equal(r.RawSubject, []byte{0x30, 0x00}) // an empty SEQUENCE

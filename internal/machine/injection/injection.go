@@ -1,9 +1,11 @@
-// Package injection decides which CA bundles an injectable is to have: a ValidatingWebhookConfiguration, a
-// MutatingWebhookConfiguration, an APIService or a CustomResourceDefinition whose annotations name a source (spec §7).
+// Package injection decides which CA bundles an injectable must have. An injectable is a
+// ValidatingWebhookConfiguration, a MutatingWebhookConfiguration, an APIService or a CustomResourceDefinition whose
+// annotations name a source (spec §7).
 //
-// A server's certificate and the bundle that it is verified with never change at the same moment. So a bundle keeps
-// what it has: a new CA is added after the old ones, and a CA leaves when it has expired. Only certificates get into a
-// bundle: anybody may read an injectable, and nothing else of a Secret is to be seen there. The package is pure.
+// A server's certificate and the bundle of its clients never change at the same moment. So a bundle keeps its CAs: a
+// new CA is added after the old CAs, and an old CA leaves the bundle when it has expired. Only certificates get into a
+// bundle: anybody may read an injectable, so nothing else of a Secret may appear in it. The package is pure: it writes
+// nothing.
 package injection
 
 import (

@@ -1,8 +1,8 @@
-// Package issuer decides what the status of an Issuer or ClusterIssuer says, and when to look at the issuer again.
+// Package issuer decides the content of the status of an Issuer or ClusterIssuer, and when to check the issuer again.
 //
-// Each type of issuer is looked at in another way: the signer.Prober of its type knows how, and returns Facts or a
-// fault. What follows from them is the same for all types, and this package decides it. The package is pure; the
-// controller of issuers carries out what it decides.
+// Each type of issuer has its own check: the signer.Prober of the type makes the check, and returns Facts or a fault.
+// The consequences are the same for all types, and this package decides them. The package is pure: the controller of
+// issuers carries out its decisions.
 package issuer
 
 import (
@@ -103,7 +103,7 @@ func (s *State) look(now time.Time) Action {
 // say returns the action that makes the status say what was found.
 func (s *State) say(f Facts, now time.Time) Action {
 	old := s.Issuer.GetStatus()
-	// The carrier has the API's own rules of lastTransitionTime and observedGeneration apply, whichever kind the
+	// With the carrier, the API's own rules of lastTransitionTime and observedGeneration apply, whichever kind the
 	// issuer is.
 	carrier := &certmanagerv1.Issuer{Status: *old.DeepCopy()}
 	carrier.Generation = s.Issuer.GetGeneration()
@@ -173,7 +173,7 @@ func leftOut(spec *certmanagerv1.IssuerSpec) (said []string) {
 	return said
 }
 
-// sayUnanswered has the condition HTTP01Ready say that nobody would answer, or takes it away.
+// sayUnanswered makes the condition HTTP01Ready say that nobody would answer, or takes it away.
 func (s *State) sayUnanswered(carrier *certmanagerv1.Issuer, now time.Time) {
 	if s.Unanswered != nil {
 		certmanagerv1.SetIssuerCondition(carrier, certmanagerv1.IssuerCondition{

@@ -1,7 +1,8 @@
-// Package renewal says when to renew a certificate by the rules of its Certificate: how long before its end, in which
-// windows, and spread out so that certificates that were made at once are not renewed at once.
+// Package renewal computes when to renew a certificate by the rules of its Certificate: how long before the certificate
+// expires, and in which renewal windows. The package spreads the times, so that certificates that were issued at the
+// same time are not renewed at the same time.
 //
-// It is pure, and knows nothing of what a CA suggests, of failures and budgets, or of the steps of a renewal:
+// The package is pure. It does not know the CA's suggestion (ARI), failures, budgets, or the steps of a renewal:
 // internal/machine/certificate does.
 package renewal
 

@@ -1,9 +1,10 @@
-// Package request decides what to do now with a request for a certificate: ignore, approve, sign, fail, or wait for
-// it.
+// Package request decides the next step for a request for a certificate: ignore, approve, sign or fail the request, or
+// wait.
 //
 // Two kinds of object ask for certificates: CertificateRequest, and certificates.k8s.io CertificateSigningRequest with
-// three forms of signer name. Both are adapted to one State, so that what works for one works for the other. Decide is
-// pure and total; internal/controller carries out what it says, and calls the issuer's Signer where it says so.
+// three forms of signer name. Both kinds become one type, State, so that both kinds behave the same. Decide is pure and
+// total. The package writes nothing and signs nothing: internal/controller takes the step, and calls the issuer's
+// Signer if the step is to sign.
 package request
 
 import (

@@ -253,7 +253,7 @@ func (s *State) record(o Outcome, now time.Time) Action {
 	return Action{Step: StepRecord, Record: Record{Serial: s.Pin.Serial, Reason: s.Pin.Reason, Time: now.UTC().Truncate(time.Second), Outcome: o}}
 }
 
-// ask revokes the pinned certificate.
+// ask asks the CA to revoke the pinned certificate, and says what has come of that.
 func (s *State) ask(replaced bool, now time.Time) Action {
 	switch {
 	case !s.Answer.about(s.Pin):

@@ -1,8 +1,9 @@
-// Package revocation decides the steps after somebody asks to revoke a certificate: the certificate is pinned, so that
-// no retry means another one; replaced, so that nothing is without a certificate; and revoked by its CA.
+// Package revocation decides the steps after a person asks to revoke a certificate. First the certificate is pinned, so
+// that a retry never revokes another certificate. Then the certificate is replaced, so that no application is without a
+// certificate. Then the CA revokes the pinned certificate.
 //
-// It is pure, and a part of the one decision on a Certificate (internal/machine/certificate). That package issues the
-// replacement like any other certificate. A signer.Revoker asks the CA.
+// The package is pure, and a part of the decision on a Certificate (internal/machine/certificate). That package issues
+// the replacement like any other certificate. A signer.Revoker asks the CA.
 package revocation
 
 import (

@@ -1,7 +1,7 @@
 // Package service decides about the Service that leads from a namespace to the HTTP-01 responder: when to make it
 // again, where its EndpointSlices point, and when to delete it.
 //
-// If a pod of its own answers a Challenge, the package decides about that pod and its Service, too.
+// Some Challenges get a pod and a Service of their own. The package decides about these, too.
 //
 // The Service of the responder has no selector: its EndpointSlices hold the addresses of the responder's own
 // EndpointSlices. A namespace has one such Service, or two if its solvers ask for two types. The solver that presents

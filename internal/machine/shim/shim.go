@@ -1,7 +1,7 @@
-// Package shim decides which Certificates an Ingress, a Gateway or a ListenerSet asks for by its annotations, and what
-// to do with the Certificates that it asked for before (spec §6).
+// Package shim decides which Certificates an Ingress, a Gateway or a ListenerSet asks for by its annotations. The
+// package also decides what happens to the Certificates that the same object asked for earlier (spec §6).
 //
-// The three kinds are reduced to one form, an Object. The package is pure: it reads no cluster and writes nothing.
+// All three kinds are converted to one type, Object. The package is pure: it reads no cluster and writes nothing.
 package shim
 
 import (

@@ -1,5 +1,5 @@
-// Package bounds lets a test try a number of docs/limits.md: the bound itself, and one more. Each row names its tests.
-// Only tests import it.
+// Package bounds tests whether the code keeps a bound of docs/limits.md: with as much as the bound, and with one more.
+// Each row there names its tests. Only tests import it.
 package bounds
 
 import (

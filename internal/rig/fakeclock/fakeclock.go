@@ -1,12 +1,12 @@
-// Package fakeclock is a clock for tests that leaps over waits: it goes as the machine's does, and when nothing is
-// going on it jumps to where the next wait ends. A test of back-offs of an hour takes a second that way, and nobody
-// has to say how to step.
+// Package fakeclock is a test clock that skips waits. The clock runs like the machine's clock. When the system is idle,
+// the clock jumps to the end of the next wait. So a test of back-offs of an hour takes a second, and no test has to
+// step the clock.
 //
-// Nothing is going on when all queues are empty, no worker is busy, no counted request is under way (Begin), no watch
-// has still to tell of a write, and all of this has held for a short while. The length of that while is a guess, for
-// the work that cannot be counted: informers between the news and the queues, calls of the engine, and goroutines of
-// Pebble between their requests. After a wrong guess the machine looks slow, which no code under test may mind. Only
-// tests import it.
+// The system is idle when all queues are empty, no worker is busy, no counted request is under way (Begin), every watch
+// has reported every write, and all of this has been true for a short time. The length of this time is a guess, because
+// some work cannot be counted: informers before an event is in a queue, calls of the engine, and goroutines of Pebble
+// between their requests. After a wrong guess the machine only looks slow, and code under test must tolerate a slow
+// machine. Only tests import the package.
 package fakeclock
 
 import (

@@ -1,11 +1,11 @@
-// Package faulty is a proxy between an ACME client and its CA that breaks requests as it is told: a real server over
-// TCP and TLS, so that a reset is a reset.
+// Package faulty is a proxy between an ACME client and its CA. The proxy breaks requests as a test plans. It is a real
+// server over TCP and TLS, so that a reset is a real TCP reset.
 //
-// It keeps the Host of each request, and CAs make their addresses from the Host. So the CA's addresses lead back to
-// the proxy, and the signatures of the client, which cover the address, stay good. From the answers it learns what
-// each address is for (RFC 8555 §7.1): a fault names a step of the protocol, and works with any CA that makes its
-// addresses so. It changes nothing but what a Fault changes, and dates for clients whose clock is ahead. Only tests
-// import it.
+// The proxy keeps the Host header of each request, and CAs make their URLs from the Host. So the CA's URLs lead back to
+// the proxy, and the client's signatures, which cover the URL, stay valid. From the answers the proxy learns the
+// purpose of each URL (RFC 8555 §7.1). A Fault names a step of the protocol, and works with any CA that makes its URLs
+// from the Host. The proxy changes only what a Fault changes, and expiry times for clients whose clock is ahead. Only
+// tests import it.
 package faulty
 
 import (

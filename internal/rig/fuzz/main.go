@@ -1,6 +1,6 @@
-// Command fuzz runs the fuzz targets of all modules one after the other, each for its share of some seconds, and says
-// of each how many inputs it tried. It fails if a target has found an input that breaks its property, and says where
-// the input is and how to run it again.
+// Command fuzz runs the fuzz targets of all modules one after the other. The targets share the given seconds. For each
+// target, the command prints the number of inputs tried. The command fails if a target finds an input that breaks the
+// target's property, and then prints where the input is and how to run the input again.
 //
 //	fuzz -seconds 60
 package main

@@ -84,7 +84,7 @@ const head = `# How long callers wait. A change of this table is one that people
 #
 `
 
-// rowsOf returns a line for each wait that may be asked for. Those that come one after the other and are equal share one.
+// rowsOf returns a line for each wait that may be asked for. Neighbours that are equal share a line.
 func rowsOf(row Row) string {
 	var out strings.Builder
 	var asked []string

@@ -1,5 +1,5 @@
-// Package growth measures whether the cost of a function grows with the size of its input, and not with the square of
-// the size. Only tests import it.
+// Package growth fails a test if the cost of a function grows much faster than the size of its input, for example with
+// the square of the size. Growth in proportion to the size passes. Only tests import it.
 package growth
 
 import (

@@ -1,6 +1,6 @@
-// Package mutation holds wrong changes of product code, by which the tests are tested: each is a patch in testdata,
-// and a test must fail with it. It applies patches in a copy, for go test -overlay, and never to the tree. The command
-// mutate runs them. Only tests import it, and programs that test tests.
+// Package mutation holds mutations: wrong changes of product code that test the tests. Each mutation is a patch in
+// testdata, and a test must fail with the patch. The package applies patches to a copy, for go test -overlay, and never
+// to the tree. Command mutate runs the mutations. Only tests, and programs that test tests, import the package.
 package mutation
 
 import (

@@ -1,11 +1,12 @@
-// Command parts prints which tests belong to a part of the tests: a line for each module that has some, with its
-// directory, a pattern for go test -run, and the packages. It runs nothing.
+// Command parts prints which tests belong to a part of the tests. It prints one line for each module with such tests:
+// the directory of the module, a pattern for go test -run, and the packages. The command runs no test.
 //
-// Most parts are those of internal/rig/slow: the test functions that mention the part, themselves or by functions of
-// their package. Three parts are whole packages of the root module. race has those that need the race detector: they
-// say go, name a channel or import sync, in their tests or elsewhere. race-short has those of them whose tests need no
-// API server: they do not import internal/rig. quick has the packages whose tests are not even linked with a client of
-// the API server: half of all packages, in a third of the time.
+// Most parts are those of internal/rig/slow. To such a part belong the test functions that mention the part, directly
+// or through functions of their package. Three parts are whole packages of the root module. The part race has the
+// packages that need the race detector: a file of the package or of its tests starts a goroutine, names a channel or
+// imports sync. The part race-short has those packages of race that need no API server: they do not import
+// internal/rig. The part quick has the packages whose tests do not link a client of the API server: half of all
+// packages, in a third of the time.
 //
 //	parts crash docs
 package main

@@ -1,5 +1,5 @@
-// Package port finds free ports of loopback for servers that listen later: a process that is told its port, or a
-// server that is stopped and started again.
+// Package port finds free ports on the loopback interface, for a server that listens later: a process that takes its
+// port as an argument, or a server that a test stops and starts again. The package does not reserve a port.
 package port
 
 import (

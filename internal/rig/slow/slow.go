@@ -1,9 +1,10 @@
-// Package slow marks the tests that make test leaves to make test-slow, because not every run has time for them. What
-// is slow because it is real belongs there: processes that are killed, tables of hundreds of cells, other versions of
-// Kubernetes, the commands of all pages. What is slow without need is to be made fast instead.
+// Package slow marks the tests that run in make test-slow and not in make test, because not every run has time for
+// them. A test belongs there if it is slow because it is real: it kills processes, has a table of hundreds of cells,
+// uses other versions of Kubernetes, or runs the commands of all pages. A test that is slow without need must become
+// faster instead.
 //
-// make test-slow has a part for each Part: make test-slow-crash runs the tests that call Test or Runs with Crash, and
-// no others (internal/rig/parts finds them).
+// make test-slow has one target for each Part. For example, make test-slow-crash runs only the tests that call Test or
+// Runs with Crash. internal/rig/parts finds these tests.
 package slow
 
 import (
@@ -34,7 +35,8 @@ const (
 	Takeover Part = "takeover"
 	// Installs installs Chancery on API servers of its own, updates it, moves its objects to others, and removes it.
 	Installs Part = "installs"
-	// Builds compiles what no other test needs, and starts each of many programs, spare API servers and images among them.
+	// Builds compiles what no other test needs, and starts each of many programs, spare API servers and images among
+	// them.
 	Builds Part = "builds"
 )
 

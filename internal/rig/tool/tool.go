@@ -1,5 +1,5 @@
-// Package tool finds the programs outside the project that tests look for: openssl, keytool, named and others. It also
-// writes programs of a test's own. Only tests import it.
+// Package tool finds programs from outside the project that tests need: openssl, keytool, named and others. The package
+// also writes the small programs of tests to files. It installs nothing. Only tests import it.
 package tool
 
 import (

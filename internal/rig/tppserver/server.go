@@ -1,8 +1,8 @@
-// Package tppserver replaces, in tests, CyberArk Certificate Manager, Self-Hosted, formerly Trust Protection Platform:
-// a real server of it is not to be had.
+// Package tppserver replaces CyberArk Certificate Manager, Self-Hosted (formerly Trust Protection Platform) in tests: a
+// real server of this product is not available.
 //
-// It answers what the vcert library asks in the course of an issuance, with real certificates by its own CA, and
-// writes down the requests. Of policies it knows only what it tells of them. Only tests import it.
+// The server answers the requests that the vcert library makes for an issuance, with real certificates by a CA of its
+// own, and records the requests. The server shows policies to clients, but applies no policy. Only tests import it.
 package tppserver
 
 import (
@@ -102,7 +102,7 @@ func (s *Server) Change(change func(*State)) {
 	change(&s.state)
 }
 
-// Silence answers nothing until the function that it returns is called.
+// Silence makes the server answer nothing until the function that it returns is called.
 func (s *Server) Silence() (end func()) {
 	s.mu.Lock()
 	return s.mu.Unlock

@@ -175,7 +175,7 @@ func (p *probe) observeAccount() error {
 	}
 	s.Stored = p.keys.secret.Annotations[acmev1.AccountKeyRotationAnnotation]
 	if next := p.keys.next; next != nil {
-		s.NextKey, s.UsesNext, s.DeniesNext = true, p.account.Uses(next), p.account.Denies(next)
+		s.NextKey, s.UsesNext, s.DeniesNext = true, p.account.Uses(next), p.account.IsUnknownKey(next)
 	}
 	return nil
 }

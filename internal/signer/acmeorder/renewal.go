@@ -77,7 +77,7 @@ func renewalInfoAgain(err error) time.Duration {
 
 // Replaces implements signer.Orderer. It names the certificate that the new one replaces (RFC 9773 §5; spec §3.4): the
 // certificate in the Secret of the request's Certificate, if the same issuer has issued it. The name is a hint to the
-// CA. If Replaces cannot find the name, it returns none, and no error.
+// CA. If there is no such certificate, Replaces returns no name and no error.
 func (s *Adapter) Replaces(ctx context.Context, issuer certmanagerv1.GenericIssuer, r signer.Request) (string, error) {
 	cr, ok := r.Source.(*certmanagerv1.CertificateRequest)
 	if !ok || s.NoARI || issuer.GetSpec().ACME.RenewalInformationSource == acmev1.RenewalInformationNone {

@@ -1,8 +1,8 @@
 // Package ca signs requests with a certificate authority whose key is in a Secret.
 //
-// The Secret's tls.crt holds the signing certificate and the chain that leads from it to a root, tls.key the key,
-// ca.crt optionally the root. The package reads and signs only: it never writes a Secret, and it does not decide
-// whether a request may be signed.
+// In the Secret, tls.crt holds the signing certificate and the chain from this certificate to a root, tls.key holds the
+// private key, and ca.crt may hold the root. The package only reads the Secret and signs: it never writes a Secret, and
+// does not decide whether a request may be signed.
 package ca
 
 import (

@@ -20,8 +20,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 )
 
-// The role has no right to tokens of service accounts: whoever may create an Issuer could send a token to a server
-// of their choice. The owner of a service account grants it (spec §1.3.4), and who installs, for the controller's own.
+// The role has no right to tokens of service accounts: whoever may create an Issuer could make the controller send a
+// token to a server of their choice. The owner of a service account grants the right (spec §1.3.4), and who installs,
+// for the controller's own.
 
 // readAuth chooses the auth method, and reads its Secrets.
 func (p *plan) readAuth(ctx context.Context) error {
@@ -149,7 +150,7 @@ func (p *plan) ownAudience() string {
 
 // tokenOf returns a function that asks for a token of a service account. The token's audiences are those of the
 // reference, the chosen one, and more. A token of the controller's own service account is for the chosen audience only:
-// otherwise the author of an issuer could send a token for the API server to a server of the author's choice.
+// otherwise the author of an issuer could make the controller send a token for the API server to any server.
 func (p *plan) tokenOf(ref *acmev1.ServiceAccountRef, chosen string, more ...string) func(context.Context) (string, error) {
 	if ref == nil {
 		return nil

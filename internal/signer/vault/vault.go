@@ -1,8 +1,9 @@
-// Package vault signs requests by a PKI engine of HashiCorp Vault, and checks whether an issuer can be used.
+// Package vault sends requests to a PKI secrets engine of HashiCorp Vault, which signs them, and checks whether a Vault
+// issuer can be used.
 //
-// All calls block: to Vault, to AWS, and for a service account's token. The engine decides when calls are made and
-// repeated. The token of a login is kept until its lease is nearly over. Vault's policies decide what may be asked of
-// a role.
+// All calls block: the calls to Vault, to AWS, and for a service account's token. internal/engine decides when the
+// package calls and when it repeats a call. A Vault token from a login is kept until its lease is nearly over. Vault's
+// policies, not this package, decide what a request may ask of a role.
 package vault
 
 import (

@@ -79,7 +79,7 @@ const (
 	bytesPerAnswer = 8
 )
 
-// size is how many bytes the account takes besides those that each takes. It does not wait for a login.
+// size is how many bytes the session takes besides those that every session takes. It does not wait for a login.
 func (a *session) size() int {
 	n := bytesPerRoot*len(a.bundle) + int(a.held.Load())
 	for _, text := range []string{
@@ -237,7 +237,7 @@ func (r *reader) value(secret *corev1.Secret, key string) string {
 	return strings.TrimRight(string(secret.Data[key]), "\r\n")
 }
 
-// account returns the account of an issuer; with other credentials it is another one.
+// account returns the session of an issuer. With other credentials the issuer gets another session.
 func (s *Signer) account(ctx context.Context, issuer certmanagerv1.GenericIssuer) (*session, error) {
 	access, err := s.accessOf(ctx, issuer)
 	if err != nil {

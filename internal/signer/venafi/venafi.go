@@ -1,9 +1,10 @@
-// Package venafi signs requests by CyberArk Certificate Manager, formerly Venafi:
-// self-hosted (TPP), SaaS (Cloud) and next-generation trust security (NGTS).
+// Package venafi sends requests to CyberArk Certificate Manager, formerly Venafi, which signs them: self-hosted (TPP),
+// SaaS (Cloud) and next-generation trust security (NGTS).
 //
-// A request is handed in once. The server identifies it by a pickup id, which an annotation of the request keeps, and
-// which fetches the certificate once it is issued. The vcert library speaks the protocol, and the server's policy
-// decides what may be issued. All calls block. The engine decides when calls are made and repeated.
+// The package submits a request once. The server identifies the request by a pickup ID. An annotation of the request
+// keeps the pickup ID, and the package fetches the issued certificate by this ID. The vcert library speaks the
+// protocol, and the server's policy decides what may be issued. All calls block. internal/engine decides when the
+// package calls and when it repeats a call.
 package venafi
 
 import (

@@ -33,7 +33,7 @@ func (*Persistent) Present(context.Context, solver.Task) error { return nil }
 func (*Persistent) CleanUp(context.Context, solver.Task) error { return nil }
 
 // Check returns nil if the record is there, is valid, and is of the account. Its fault.After says which record to
-// create, and what each server answered instead. Check warns of a record that ends soon.
+// create where, and which server answered what instead. Check warns of a record that ends soon.
 func (p *Persistent) Check(ctx context.Context, t solver.Task) error {
 	spec := t.Challenge.Spec
 	config := spec.Solver.DNSPersist01

@@ -144,7 +144,7 @@ func SystemNameservers(path string) []string {
 }
 
 // recursive asks the given servers in order until one answers that there is a record, or that there is none. If a
-// server is silent for a moment, recursive asks the next one, too: to find a zone takes many questions, and soon.
+// server is silent for a moment, recursive asks the next one, too: a search for a zone asks much in little time.
 func (r *Resolver) recursive(ctx context.Context, servers []string, name string, qtype uint16) (*dns.Msg, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

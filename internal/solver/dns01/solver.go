@@ -1,9 +1,10 @@
-// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4) and DNS-ACCOUNT-01 challenges, which differ in the record's
-// name only: it finds the zone of the TXT record, has a Provider write the record, and asks the zone's authoritative
-// servers for it. For DNS-PERSIST-01 challenges, whose record the owner of the zone has written, it only asks.
+// Package dns01 solves DNS-01 challenges (RFC 8555 §8.4) and DNS-ACCOUNT-01 challenges. The two differ only in the
+// record's name. The package finds the zone of the TXT record, lets a Provider write the record, and asks the zone's
+// authoritative servers for the record. For DNS-PERSIST-01 challenges, the owner of the zone has written the record,
+// and the package only asks the servers.
 //
-// It writes no record itself: providers are in the packages below. It neither schedules nor retries: see
-// internal/controller.
+// The package writes no record itself: the providers are in the packages below. It neither schedules nor retries:
+// internal/controller does.
 package dns01
 
 import (
@@ -60,7 +61,7 @@ func (s *Solver) CleanUp(ctx context.Context, t solver.Task) error {
 	return p.CleanUp(ctx, rec)
 }
 
-// Check asks whether the record can be seen. Its fault.After says what each server answered. Its delay is the longest
+// Check asks whether the record can be seen. Its fault.After says which server answered what. The delay is the longest
 // wait; the caller may try sooner.
 func (s *Solver) Check(ctx context.Context, t solver.Task) error {
 	config, err := configOf(t)

@@ -78,7 +78,7 @@ func (s *Solver) client(dial DialFunc) *http.Client {
 	}
 }
 
-// url returns where a CA looks for the answer.
+// target returns the URL at which a CA looks for the answer.
 func (s *Solver) target(dnsName, token string) string {
 	host := dnsName
 	if s.o.Port != 80 {

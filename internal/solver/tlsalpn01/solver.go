@@ -1,8 +1,9 @@
-// Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738): a Responder answers the
-// handshakes of CAs from the Index of HTTP-01's responder, and a self check makes a handshake as the CA would.
+// Package tlsalpn01 solves TLS-ALPN-01 challenges (RFC 8737; for IP addresses RFC 8738). Its Responder answers the TLS
+// handshakes of CAs, and reads the challenges from the Index of the HTTP-01 responder. The self check makes the same
+// TLS handshake as the CA.
 //
-// It makes no routes: the user passes port 443 of a name, or only its protocol acme-tls/1, through to the Responder
-// undecrypted. Nothing here watches or schedules: internal/controller does.
+// The package makes no routes: the user forwards port 443 of a name, or only the protocol acme-tls/1, to the Responder
+// without TLS termination. The package starts no watch and schedules nothing: internal/controller does.
 package tlsalpn01
 
 import (

@@ -82,7 +82,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ChallengePayload", "apiVersion": "acme.cert-manager.io/v1", "response": answer})
 }
 
-// letThrough passes what is sent to the address that nothing listened at to the stage's DNS server.
+// letThrough listens at an address at which nothing listened, and passes all questions to the stage's DNS server.
 func (s *scene) letThrough() {
 	s.t.Helper()
 	outside, err := new(net.ListenConfig).ListenPacket(s.t.Context(), "udp", s.behind.String())

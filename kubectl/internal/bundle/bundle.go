@@ -1,5 +1,5 @@
-// Package bundle is the command that collects what a cluster says about its certificates, without secrets, for
-// somebody who is to help.
+// Package bundle holds the command support-bundle. The command collects, without secrets, the state of a cluster's
+// certificates in one file, for a person who helps the user. The command repairs nothing.
 package bundle
 
 import (

@@ -1,7 +1,7 @@
-// Package change holds the commands by which a user decides: issue a certificate again, revoke it, replace the key of
-// an ACME account, approve a request, or deny it.
+// Package change holds the commands that carry out a decision of the user: issue a certificate again, revoke a
+// certificate, replace the key of an ACME account, approve a request, or deny a request.
 //
-// A command that cmctl has, too, takes the same flags and writes the same.
+// If cmctl has the same command, the command here takes the same flags and writes the same to the objects.
 package change
 
 import (

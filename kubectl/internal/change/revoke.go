@@ -162,12 +162,12 @@ func (r *revoker) revocable(ctx context.Context, ref cmmeta.IssuerReference) boo
 // ask annotates the Certificate. What is left of an earlier revocation is taken away before: the controller carries the
 // same out once a day at most, and the user has just asked for it.
 func (r *revoker) ask(ctx context.Context, crt *certmanagerv1.Certificate) error {
-	if withdrawn(crt) != nil {
+	if refusedRevocation(crt) != nil {
 		if err := annotate(ctx, r.client, crt, map[string]any{revocation.Annotation: nil, revocation.RecordAnnotation: nil}); err != nil {
 			return err
 		}
 		err := r.await(ctx, func(crt *certmanagerv1.Certificate) (string, error) {
-			if withdrawn(crt) != nil {
+			if refusedRevocation(crt) != nil {
 				return "the controller has not seen that the last revocation is called off", nil
 			}
 			return "", nil
@@ -179,8 +179,8 @@ func (r *revoker) ask(ctx context.Context, crt *certmanagerv1.Certificate) error
 	return annotate(ctx, r.client, crt, map[string]any{revocation.Annotation: r.reason, revocation.RecordAnnotation: nil})
 }
 
-// withdrawn is the condition of a revocation that was refused before it began; nil if there is none.
-func withdrawn(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateCondition {
+// refusedRevocation is the condition of a revocation that was refused before it began; nil if there is none.
+func refusedRevocation(crt *certmanagerv1.Certificate) *certmanagerv1.CertificateCondition {
 	c := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionRevoking)
 	refused := []string{revocation.ReasonInvalid, revocation.ReasonNothing, revocation.ReasonRepeated}
 	if c == nil || c.Status == cmmeta.ConditionTrue || !slices.Contains(refused, c.Reason) {
@@ -199,8 +199,8 @@ func (r *revoker) follow(ctx context.Context) error {
 		switch {
 		case !asked && !recorded:
 			return "", errors.New("the revocation was called off: somebody has removed the annotation " + revocation.Annotation)
-		case asked && withdrawn(crt) != nil:
-			return "", errors.New(withdrawn(crt).Message)
+		case asked && refusedRevocation(crt) != nil:
+			return "", errors.New(refusedRevocation(crt).Message)
 		case c == nil, asked && c.Status != cmmeta.ConditionTrue:
 			return "the controller has not begun", nil
 		case asked, c.Status == cmmeta.ConditionTrue, c.Reason != string(record.Outcome):

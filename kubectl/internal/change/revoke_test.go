@@ -123,7 +123,7 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	rig.Eventually(t, "the controller refuses it", func(ctx context.Context) string {
-		if err := w.Get(ctx, "web", crt); err != nil || withdrawn(crt) == nil {
+		if err := w.Get(ctx, "web", crt); err != nil || refusedRevocation(crt) == nil {
 			return fmt.Sprintf("%v %+v", err, crt.Status.Conditions)
 		}
 		return ""

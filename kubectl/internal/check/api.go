@@ -1,5 +1,5 @@
-// Package check holds the commands check api and version: whether Chancery works in a cluster, and in which version.
-// They take the flags that cmctl has for them.
+// Package check holds the commands check api and version. They tell whether Chancery works in a cluster, and in which
+// version. They take the flags of the same commands of cmctl.
 package check
 
 import (
@@ -179,7 +179,7 @@ func (k *checker) definitions() error {
 	return nil
 }
 
-// requests tries a good request and a bad one, as a dry run (spec §11.5).
+// requests checks by a dry run that the API server admits a good request and refuses a bad one (spec §11.5).
 func (k *checker) requests(ctx context.Context) error {
 	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package create is the command with which a user asks an issuer for a certificate whose private key stays in a file:
-// by a CertificateRequest, or by a CertificateSigningRequest of Kubernetes.
+// Package create holds the commands that ask an issuer for a certificate and keep the private key in a file on the
+// user's machine. A command makes a CertificateRequest, or a Kubernetes CertificateSigningRequest.
 //
-// It takes the flags of cmctl, which has such commands, and makes the requests as the controller does for Certificates.
+// The commands take the flags of the same commands of cmctl. They make requests in the same way as the controller does
+// for Certificates.
 package create
 
 import (

@@ -88,7 +88,7 @@ func (w *web) fetch(ctx context.Context, c *x509.Certificate, address, bodyType 
 	return answer, err
 }
 
-// offLimits says of an error that a server of this computer was not asked how to ask it.
+// offLimits names the flag --allow-local in an error that says that a server of this computer was not asked.
 func offLimits(err error) error {
 	var denied *egress.Denied
 	if errors.As(err, &denied) {

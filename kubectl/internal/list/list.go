@@ -1,4 +1,5 @@
-// Package list is the command that shows all certificates by the time when they expire.
+// Package list holds the command list, which shows all certificates, sorted by expiry time. The command changes
+// nothing.
 package list
 
 import (

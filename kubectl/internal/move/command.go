@@ -1,9 +1,9 @@
-// Package move moves issuers, Certificates and what belongs to them from one cluster to another, with their status and
-// their Secrets, so that nothing is issued again.
+// Package move moves issuers and Certificates from one cluster to another, with the objects that belong to them, their
+// status and their Secrets, so that no certificate is issued again.
 //
-// All state of a move is in the objects: the annotation chancery.dev/paused says on each side how far an object is, so
-// a move that was killed goes on when it is run again. The package decides nothing about Certificates:
-// internal/machine/certificate does.
+// All state of a move is in the objects: on both clusters, the annotation chancery.dev/paused records the progress of
+// each object. So a move that was killed continues when the user runs the command again. The package decides nothing
+// about Certificates: internal/machine/certificate does.
 package move
 
 import (

@@ -172,8 +172,8 @@ func (m *mover) write(ctx context.Context, it *item, want, have *object) (*objec
 	return made, err
 }
 
-// requester returns a client with the rights of whoever made a request: the API server notes the one who makes it
-// again. It is nil if the request does not say who that was.
+// requester returns a client with the rights of the user who made a request: the API server writes the user who makes
+// the copy into the copy. The client is nil if the request does not say who that user was.
 func (m *mover) requester(it *item) (client.Client, error) {
 	r, err := typed[certmanagerv1.CertificateRequest](it.object)
 	if err != nil {

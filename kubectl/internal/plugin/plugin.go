@@ -1,7 +1,7 @@
-// Package plugin is the root command of kubectl-chancery, and what its commands share: the connection to a cluster, as
-// kubectl takes it, and exit codes.
+// Package plugin holds the root command of kubectl-chancery, and the code that all its commands share: exit codes, and
+// the connection to a cluster by the flags of kubectl.
 //
-// The commands themselves are in packages of their own.
+// The commands themselves are in other packages.
 package plugin
 
 import (

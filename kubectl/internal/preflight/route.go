@@ -48,7 +48,7 @@ func (k *checker) each(ctx context.Context, name string, port int, ask func(ctx 
 }
 
 // http checks whether a request from this machine reaches a web server at the name. The route to the responder exists
-// only while an Order is under way: so the answer of any server is good enough here.
+// only while an Order is under way: so an answer shows only that there is a server.
 func (k *checker) http(ctx context.Context, p preflight.Proof) preflight.Finding {
 	f := preflight.Finding{Check: "route", Subject: p.Name, Outcome: preflight.OK}
 	ready := certmanagerv1.FindIssuerCondition(k.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionHTTP01Ready)

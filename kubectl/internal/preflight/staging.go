@@ -29,7 +29,7 @@ const (
 	tidyTime  = 30 * time.Second
 )
 
-// stage lets another issuer issue a copy of the Certificate. Whatever the result is, stage removes the copy.
+// stage lets another issuer issue a copy of the Certificate. In the end it removes the copy and the copy's Secret.
 func (k *checker) stage(ctx context.Context) (f preflight.Finding) {
 	crt := k.copyFor(k.o.staging)
 	issuer := explain.Name(crt.Spec.IssuerRef.Kind, "", crt.Spec.IssuerRef.Name)

@@ -1,4 +1,5 @@
-// Package status is the command that says where certificates stand, and why.
+// Package status holds the command status, which shows the state of certificates and the cause of each problem. The
+// command changes nothing.
 package status
 
 import (

@@ -81,7 +81,7 @@ func (s snapshot) compare(t *testing.T, now snapshot, when string) (written int)
 	return written
 }
 
-// installed reads everything that a takeover changes.
+// installedObjects reads everything that a takeover changes.
 func (o *original) installedObjects() map[string]*unstructured.Unstructured {
 	t := o.t
 	t.Helper()

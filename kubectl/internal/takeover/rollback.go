@@ -58,7 +58,7 @@ func (r *runner) startWebhook(ctx context.Context) error {
 	return r.restoreDeployment(ctx, r.in.webhook)
 }
 
-// restoreDeployment makes a Deployment run what it did, and waits until it does.
+// restoreDeployment makes a Deployment run what it ran before, and waits until it does.
 func (r *runner) restoreDeployment(ctx context.Context, d *appsv1.Deployment) error {
 	if d == nil {
 		return nil

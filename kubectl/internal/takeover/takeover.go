@@ -1,8 +1,8 @@
-// Package takeover is `kubectl chancery takeover`: it says what would change if Chancery took the place of the
-// cert-manager of a cluster, makes the change in place, and takes it back.
+// Package takeover holds the command `kubectl chancery takeover`. The command shows what would change if Chancery
+// replaced the cert-manager of a cluster, makes this change in the same installation, and can undo the change.
 //
-// It changes the Deployments that are there, and what `chancery install` applies. An installation that Helm, Argo CD or
-// Flux writes is switched there, and not here.
+// The command changes the existing Deployments, and the objects that `chancery install` applies. If Helm, Argo CD or
+// Flux manages the installation, the user makes the change in that tool and not with this command.
 package takeover
 
 import (
@@ -41,7 +41,7 @@ type options struct {
 // New returns the command.
 func New(streams plugin.Streams) *cobra.Command { return command(streams, unlimited) }
 
-// unlimited lets requests wait for the API server alone, which protects itself.
+// unlimited removes the client's own limit for requests: the API server protects itself.
 func unlimited(rc *rest.Config) *rest.Config {
 	rc.QPS = -1
 	return rc

@@ -1,4 +1,5 @@
-// Package waits is the command that shows what every object waits for, and finds the controller that the plugin asks.
+// Package waits holds the command waits, which shows for each object what the object waits for. Other commands use the
+// package to reach the controller. The package changes no object.
 package waits
 
 import (

@@ -1,4 +1,4 @@
-// Package trend says whether a measurement grows over hours, and draws measurements. It measures nothing itself.
+// Package trend computes whether a measurement grows over hours, and draws measurements. The package measures nothing.
 package trend
 
 import (

@@ -1,6 +1,7 @@
-// Command mutate tests the tests: it applies each mutation of internal/rig/mutation in turn, runs the tests that must
-// find it, and prints which test did. It ends with an error if no test finds a mutation, or if one cannot be tried. It
-// runs in the directory of the repository, beside an API server (.ci/with-control-plane), and changes nothing there.
+// Command mutate tests the tests. It applies each mutation of internal/rig/mutation in turn, runs the tests that must
+// find the mutation, and prints the test that found it. The command fails if no test finds a mutation, or if a mutation
+// cannot be tried. It runs in the directory of the repository, with an API server (.ci/with-control-plane), and changes
+// no file there.
 //
 //	mutate [-only NAME] [-quarter N]
 package main

@@ -1,9 +1,9 @@
-// Package conformance tests every type of issuer by the same table: both kinds of request, by an Issuer and by a
-// ClusterIssuer, for every kind of key, for leaves and for CA certificates.
+// Package conformance tests every type of issuer by the same table: both kinds of request, an Issuer and a
+// ClusterIssuer, every kind of key, leaf certificates and CA certificates.
 //
-// It runs real controllers on a real API server, so it tests the whole way from a request to its certificate. The
-// tests of a type bring its other side (a server, a key in a Secret) and say which rows of the table apply; nothing
-// here knows a type. Only tests import it.
+// The package runs real controllers on a real API server, so it tests the whole way from a request to its certificate.
+// The tests of a type of issuer bring the CA side (a server, or a key in a Secret), and tell which rows of the table
+// apply. Nothing in this package knows a type of issuer. Only tests import it.
 package conformance
 
 import (

@@ -1,5 +1,5 @@
-// Package contract holds one test suite for what every signer.Signer must do by its port alone; each adapter's own
-// tests run it. Package conformance tests whole controllers. Only tests import it.
+// Package contract holds one test suite for the interface signer.Signer alone: each adapter's own tests run it.
+// Package conformance tests whole controllers. Only tests import it.
 package contract
 
 import (

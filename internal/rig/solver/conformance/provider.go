@@ -21,7 +21,7 @@ type ProviderHarness struct {
 	Forgets bool
 	// Denied writes with a credential that the server does not accept; nil where there are none.
 	Denied func(ctx context.Context) error
-	// Throttle has the server refuse requests for being too many, or ends that; nil where it cannot.
+	// Throttle makes the server refuse requests for being too many, or ends that; nil where it cannot.
 	Throttle func(on bool)
 	// DeniedReason and ThrottledReason are those of the faults that Denied and Throttle lead
 	// to; empty for any. A credential is paused by them, so they have to be told apart.

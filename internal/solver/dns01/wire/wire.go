@@ -25,7 +25,7 @@ const (
 )
 
 // Environment lists the environment variables that a program may use without Configuration.Ambient: the search path,
-// the locale, and the operator's proxies and CAs. All others may hold credentials.
+// the language, the time zone, and the operator's proxies and CAs. All others may hold credentials.
 func Environment() []string {
 	return []string{
 		"PATH", "LANG", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR",

@@ -1,9 +1,10 @@
-// Package route makes the way from the internet to the Responder of HTTP-01 challenges: an Ingress, a path in an
-// existing Ingress, or a Gateway API HTTPRoute for each Challenge, and the Service behind it if there is none yet
-// (spec §5.8, but with fixed names). internal/controller/services keeps the Service. If the solver or the operator
-// asks for it, a pod of its own with a Service of its own answers the Challenge instead of the Responder.
+// Package route makes the route from the internet to the Responder of HTTP-01 challenges. For each Challenge, the
+// package makes an Ingress, a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service behind the route
+// if the Service does not exist yet (spec §5.8, but with fixed names). internal/controller/services keeps the Service.
+// If the solver or the operator asks for it, each Challenge gets a pod and a Service, and this pod answers, not the
+// Responder.
 //
-// It answers no challenge and checks none: internal/solver/http01 does.
+// The package answers no challenge and checks none: internal/solver/http01 does both.
 package route
 
 import (

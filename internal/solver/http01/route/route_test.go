@@ -359,7 +359,7 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// refuseExactPaths has the API server refuse what the admission of some controllers
+// refuseExactPaths makes the API server refuse what the admission of some controllers
 // does, for one class.
 func (w *world) refuseExactPaths(t *testing.T, class string) {
 	t.Helper()

@@ -2,7 +2,7 @@
 // delegates _acme-challenge of a domain.
 //
 // It registers no account. The server keeps the last two values of an account, whoever has sent them. So the package
-// cleans nothing up, and sends a value again that the self checks miss.
+// cleans nothing up. If the self checks do not find a value, the package sends the value again.
 package acmedns
 
 import (

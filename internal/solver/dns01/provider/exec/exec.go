@@ -197,16 +197,16 @@ func (p *Provider) do(ctx context.Context, op wire.Op, r dns01.Record) error {
 	if p.config.TTL > 0 {
 		r.TTL = p.config.TTL
 	}
-	w, err := p.pool.startWorker(p.path, p.config)
+	w, err := p.pool.acquire(p.path, p.config)
 	if err != nil {
 		return err
 	}
-	defer p.pool.stopWorker(w)
+	defer p.pool.release(w)
 	return w.do(ctx, p.config.Tenant, wire.Request{Op: op, Record: r})
 }
 
-// startWorker returns the worker for a configuration. It stays until dismiss is called and it has nothing left to do.
-func (p *Pool) startWorker(path string, c Config) (*worker, error) {
+// acquire returns the worker for a configuration. The worker stays until release is called and nothing is left.
+func (p *Pool) acquire(path string, c Config) (*worker, error) {
 	key, err := limit.KeyOf("exec", path, c.Configuration, c.Identity)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (p *Pool) sweep() {
 	}
 }
 
-func (p *Pool) stopWorker(w *worker) {
+func (p *Pool) release(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.refs--

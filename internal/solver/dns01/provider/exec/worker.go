@@ -84,7 +84,7 @@ func (w *worker) do(ctx context.Context, tenant string, q wire.Request) error {
 		}
 		w.restTimer()
 		w.turn.Free(tenant)
-		w.pool.stopWorker(w)
+		w.pool.release(w)
 		done <- err
 	}()
 	select {

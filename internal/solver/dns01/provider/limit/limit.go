@@ -1,7 +1,7 @@
-// Package limit bounds the calls to DNS providers for each credential: a number a second, and none for a while after
-// calls kept failing. A thousand challenges then neither exhaust a quota nor lock an account.
+// Package limit limits the calls to DNS providers for each credential: to a number per second, and to none for a while
+// after calls kept failing. So a thousand challenges neither exhaust a quota nor lock an account.
 //
-// It makes no calls and knows no provider. Its memory is lost with the process, which costs a few more calls.
+// The package makes no calls and knows no provider. A restart loses its memory, which costs a few more calls.
 package limit
 
 import (

@@ -1,8 +1,10 @@
-// Package webhook writes challenge records through webhook solvers, which take a ChallengePayload (spec §5.9):
-// aggregated APIs in the cluster, and HTTPS servers. Those written for cert-manager work unchanged.
+// Package webhook writes challenge records through webhook solvers, which take a ChallengePayload (spec §5.9). A
+// webhook solver is an aggregated API in the cluster, or an HTTPS server. Solvers written for cert-manager work
+// unchanged.
 //
-// An aggregated API is asked through the API server, with the controller's own identity, which needs the right to
-// create the solver's name in the solver's group. The package serves no webhook.
+// The controller calls an aggregated API through the API server, with the controller's own identity. This identity
+// needs the RBAC verb create on the resource with the solver's name, in the solver's API group. The package serves no
+// webhook.
 package webhook
 
 import (
