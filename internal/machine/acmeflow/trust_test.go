@@ -8,6 +8,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
 )
 
 // TestGHSA_8rvj_mm4h_c258: a Challenge that somebody else than the controller has made is not solved, whichever of its
@@ -115,4 +116,11 @@ func TestDisowned(t *testing.T) {
 	presenting := queued.processing().read(acme.StatusPending, acme.StatusPending)
 	presenting.Memory = presenting.Memory.Started(ChallengePresent, start)
 	ends(presenting, ChallengeWait) // for what is under way
+	noZone := failure(fault.ClassConfiguration, "no zone")
+	noZone.Reason = fault.ReasonNoZone
+	nowhere := queued.processing().read(acme.StatusPending, acme.StatusPending)
+	nowhere.Memory = nowhere.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: noZone})
+	ends(nowhere, ChallengeRemoveFinalizer) // a clean-up would fail for as long as it is tried
+	nowhere.Memory.Touched = true
+	ends(nowhere, ChallengeCleanUp)
 }

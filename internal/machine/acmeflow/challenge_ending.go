@@ -1,0 +1,138 @@
+package acmeflow
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/when"
+)
+
+// ending tidies up behind a Challenge that is final or being deleted.
+func (d *challengeDecision) ending() ChallengeAction {
+	d.next = ParkChallenge(d.next, time.Time{})
+	if !d.Challenge.Status.Processing {
+		d.next.State = d.Challenge.Status.State // a queued one was never started
+	}
+	m := d.Memory
+	switch {
+	case len(ourFinalizers(d.Challenge)) == 0:
+		return ChallengeAction{Status: d.changed(), Step: ChallengeDone}
+	case m.Running != ChallengeWait:
+		// What is under way may present: clean-up comes after it.
+		return ChallengeAction{Status: d.changed()}
+	case m.CleanedUp || !d.mayBePresented():
+		return d.release()
+	case d.Replaced:
+		return d.cleanUpLater()
+	case m.Failed == ChallengeCleanUp:
+		return d.cleanUpAgain()
+	default:
+		return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
+	}
+}
+
+// mayBePresented reports whether there may be anything to clean up. A process that
+// died may have presented without writing so.
+func (d *challengeDecision) mayBePresented() bool {
+	s := d.Challenge.Status
+	if d.Challenge.Spec.Type == acmev1.ChallengeTypeDNSPersist01 {
+		return false // the record is its owner's, and stays
+	}
+	if s.Presented || d.Memory.Touched {
+		return true
+	}
+	if s.State == acmev1.Errored && d.Untrusted != "" {
+		return false // it was never started, and its solver is not to be called: it may name anybody's server
+	}
+	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
+}
+
+// presentsNowhere reports whether the last call was a Present that found no zone, and no Present of this process has
+// changed anything. Then there is nothing to clean up, and a clean-up would find no zone either.
+func (d *challengeDecision) presentsNowhere() bool {
+	m := d.Memory
+	return m.Failed == ChallengePresent && m.Failure.Reason == fault.ReasonNoZone && !m.Touched
+}
+
+// release drops the finalizer. A Challenge that stays says that nothing of it is presented any more. Most Orders delete
+// their valid Challenges within seconds: waiting for that saves the write.
+func (d *challengeDecision) release() ChallengeAction {
+	m := d.Memory
+	if d.Challenge.DeletionTimestamp == nil {
+		wake := m.CleanUpSince.Add(lingering)
+		if m.CleanedUp && d.next.State == acmev1.Valid && d.next.Presented && d.now.Before(wake) {
+			return ChallengeAction{Status: d.changed(), Wake: wake}
+		}
+		d.next.Presented = d.next.Presented && !d.next.State.IsFailure() && !m.CleanedUp
+		d.next.Reason, d.next.ReasonEnd = Said(d.next.Reason, d.next.ReasonEnd), ""
+	}
+	return ChallengeAction{Status: d.changed(), Step: ChallengeRemoveFinalizer}
+}
+
+// cleanUpLater waits until the Challenge that answers for the same authorization has ended: the clean-up would take
+// away what that one shows. The clean-up is never sent before; after a long wait it is given up.
+func (d *challengeDecision) cleanUpLater() ChallengeAction {
+	end := d.Challenge.DeletionTimestamp.Add(2 * d.Settings.CleanUpLimit)
+	if d.now.Before(end) {
+		return ChallengeAction{Status: d.changed(), Wake: when.Earliest(d.now.Add(d.Settings.CheckPeriod), end)}
+	}
+	return d.abandon(acmev1.ChallengeReasonCleanUpAbandoned, "another Challenge shows the same value")
+}
+
+// abandon gives the clean-up up, and says what may be left behind.
+func (d *challengeDecision) abandon(reason, why string) ChallengeAction {
+	return ChallengeAction{
+		Status: d.changed(),
+		Step:   ChallengeRemoveFinalizer,
+		Event: &Event{
+			Warning: true, Reason: reason,
+			Message: fmt.Sprintf("Gave up cleaning up; %s may be left behind: %s", d.leftBehind(), why),
+		},
+	}
+}
+
+// cleanUpAgain retries a failed clean-up, for a bounded time: a Challenge must not be stuck for ever. The last try is
+// at the end of that time, or when it is no longer held back.
+func (d *challengeDecision) cleanUpAgain() ChallengeAction {
+	m := d.Memory
+	limit := m.CleanUpSince.Add(d.Settings.CleanUpLimit)
+	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
+		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
+	}
+	// No zone now, and none ever seen: there is nothing to wait for.
+	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && !d.Challenge.Status.Presented
+	switch {
+	case nowhere:
+		return d.abandon(acmev1.ChallengeReasonCleanUpError, m.Failure.Error())
+	case d.NamespaceTerminating, !m.FailedAt.Before(limit): // an alert counts these
+		return d.abandon(acmev1.ChallengeReasonCleanUpAbandoned, m.Failure.Error())
+	case !d.now.Before(limit):
+		return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
+	}
+	if wake := d.retryAt(); d.now.Before(wake) {
+		end := cleanUpFailed + m.Failure.Error()
+		reason := cmp.Or(Said(d.next.Reason, d.next.ReasonEnd), "Being deleted")
+		d.next.Reason, d.next.ReasonEnd = ending(reason, end), end
+		a := ChallengeAction{Status: d.changed(), Wake: when.Earliest(wake, limit)}
+		if a.Status != nil {
+			a.Event = &Event{
+				Warning: true, Reason: acmev1.ChallengeReasonCleanUpError, Message: "Error cleaning up challenge: " + m.Failure.Error(),
+			}
+		}
+		return a
+	}
+	return ChallengeAction{Status: d.changed(), Step: ChallengeCleanUp}
+}
+
+// leftBehind names what clean-up would have taken away.
+func (d *challengeDecision) leftBehind() string {
+	spec := d.Challenge.Spec
+	if spec.Type == acmev1.ChallengeTypeDNS01 || spec.Type == acmev1.ChallengeTypeDNSAccount01 {
+		return fmt.Sprintf("the TXT record of %s with value %q", acme.DNS01Name(spec.DNSName, spec.AccountLabel), spec.Key)
+	}
+	return fmt.Sprintf("the route for http://%s%s", spec.DNSName, acme.HTTP01Path(spec.Token))
+}
