@@ -20,8 +20,8 @@
 // The two watches are not in step: a Secret whose label changes leaves one watch before or after it enters the other
 // watch. While a name is IN DOUBT and neither watch has the Secret, a reader asks the API server. The reader does not
 // assume that the Secret is deleted, because then the certificate would be issued again. LABELLED begins when the watch
-// decodes a Secret, before the Secret is in the cache. LABELLED ends when the package notes the time of leaving. There
-// is no moment in between.
+// decodes a Secret, before the Secret is in the cache. LABELLED ends, and IN DOUBT begins, when the package notes the
+// time of leaving: a name is never between the two states.
 //
 // The package also keeps the body of a Secret that was read in full, or that we have just written, until the Secret
 // changes or leaves its watch, for an hour at most. Our last write may be newer than the watch: internal/overlay knows

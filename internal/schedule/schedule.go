@@ -1,8 +1,8 @@
 // Package schedule decides which queued challenges start, and which running challenges give their slot to others. The
 // rules are mission rules 2, 3 and 6:
 //
-//   - at most Options.Cap challenges are processing, at most Options.IssuerCap of one issuer, and at most
-//     Options.ClassCap whose routes the same ingress class or Gateway serves;
+//   - at most Options.Cap challenges are processing. Of them, at most Options.IssuerCap are of one issuer, and at most
+//     Options.ClassCap have routes that are served by the same ingress class or Gateway;
 //   - no two challenges for the same (DNS name, type) are processing, whatever their namespace, issuer or wildcard
 //     (spec §5.6). A challenge that was parked while its CA validates holds the name until Challenge.HoldsUntil: no
 //     other challenge for the name and type starts before;
@@ -10,9 +10,10 @@
 //     was served longest ago. The issuers of a namespace take turns in the same way. After that, the oldest challenge
 //     is first;
 //   - a challenge yields if its self check keeps failing or its CA is silent. A challenge that yields is parked only if
-//     another challenge can start in its slot, or waits for its name. When the self check of a parked challenge passes,
-//     the challenge is Ready: first in line;
-//   - of one namespace, at most twice Options.Cap challenges are processing, or parked while they hold their name.
+//     another challenge needs its slot to start, or if another challenge waits for the same DNS name and type. When the
+//     self check of a parked challenge passes, the challenge is Ready: it is the first to start;
+//   - in each namespace, the challenges that are processing and the parked challenges that still hold their name are
+//     together at most 2 × Options.Cap.
 //
 // A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
 // without an answer yet, and of the time. Scheduler keeps the facts, the history and the writes between passes. The

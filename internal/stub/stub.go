@@ -1,6 +1,7 @@
-// Package stub replaces objects that are too large for the watch cache by stubs. A stub keeps almost nothing of the
-// object. A tenant chooses the size of an object: the API server accepts a megabyte and more for each object, most of
-// it in labels or lists without a limit. The package only changes the copy in memory.
+// Package stub replaces an object by a stub if the object is too large for the watch cache. A stub keeps almost nothing
+// of the object. Without this, a tenant could fill the memory: the API server accepts objects of a megabyte and more,
+// and has no limit for the number of labels and for the length of many lists. The package changes only the copy in
+// memory.
 package stub
 
 import (
