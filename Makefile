@@ -278,7 +278,7 @@ nightly-hostile: build-chancery build-standalone
 
 # What we use of cryptography is in FIPS 140-3: the tests pass where nothing else may be used.
 nightly-fips: need $(GOTESTSUM)
-	@GODEBUG=fips140=on $(OUTCOME) bash -c '$(call TEST,.,./internal/pki ./internal/acme/... ./internal/servingcert ./internal/machine/certificate ./internal/machine/facts,-short)'
+	@GODEBUG=fips140=on $(OUTCOME) bash -c '$(call TEST,.,./internal/pki ./internal/acme/... ./internal/kube/servingcert ./internal/machine/certificate ./internal/machine/facts,-short)'
 
 # The platform of this machine alone: nightly-platforms is for the others, which take minutes to compile.
 nightly-release: peer-release

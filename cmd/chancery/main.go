@@ -5,14 +5,14 @@ import (
 	"os"
 
 	"chancery.dev/internal/cli"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 )
 
 func main() {
 	cli.LimitMemory(os.Getenv)
 	root := cli.New()
-	root.SetOut(printable.NewWriter(os.Stdout))
-	root.SetErr(printable.NewWriter(os.Stderr))
+	root.SetOut(terminal.NewWriter(os.Stdout))
+	root.SetErr(terminal.NewWriter(os.Stderr))
 	if err := root.ExecuteContext(cli.UntilStopped()); err != nil {
 		root.PrintErrln("error:", err)
 		os.Exit(1)

@@ -9,9 +9,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/schedule"
 	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/schedule"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/http01"

@@ -30,15 +30,18 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/controller/externalissuers"
 	"chancery.dev/internal/controller/injection"
-	"chancery.dev/internal/controller/kinds"
+	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/leader"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/metrics"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
 	"chancery.dev/internal/tracing"
 )
 
@@ -55,7 +58,7 @@ type App struct {
 	counts  *prometheus.CounterVec // of events
 
 	spans     *tracing.Exporter           // nil if nothing is traced
-	lease     *kubecache.Lease            // by which it leads; nil if it works without
+	lease     *leader.Lease               // by which it leads; nil if it works without
 	fit       func(context.Context) error // asked before it works without a lease; may be nil
 	listening <-chan struct{}             // closed once challenges are answered; nil if they are not answered here
 	allSetUp  <-chan struct{}             // closed once everything is set up that comes late; nil if nothing does
@@ -75,7 +78,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	kept, watches := kept{kubecache.NewSecrets(cfg.Now), kubecache.NewRequests()}, newWatches(log)
+	kept, watches := kept{secrets.NewSecrets(cfg.Now), informers.NewRequests()}, newWatches(log)
 	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &objectMetrics{cfg: cfg}
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
@@ -84,7 +87,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	a, err := newLeader(ctx, rc, cfg, kubecache.LeaseOptions{Name: "cert-manager-controller", Fit: definitions.check}, options, watches)
+	a, err := newLeader(ctx, rc, cfg, leader.Options{Name: "cert-manager-controller", Fit: definitions.check}, options, watches)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +98,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		return nil, err
 	}
 	if cfg.KeepKinds && !deps.Scope.NamespacedOnly {
-		keeper, err := kinds.New(kinds.Options{
+		keeper, err := externalissuers.New(externalissuers.Options{
 			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Namespace: cfg.AdmissionNamespace,
 			Failed: watches.failed, Log: log.WithName("kinds"),
 		})
@@ -134,7 +137,7 @@ func connection(rc *rest.Config, userAgent string) *rest.Config {
 	rc.QPS, rc.Burst = -1, -1 // the API server protects itself: API Priority and Fairness
 	rc.UserAgent = userAgent
 	rc.DisableCompression = true // a start would spend more time on it than on a cluster's network
-	rc.Wrap(kubecache.BoundLists)
+	rc.Wrap(informers.BoundLists)
 	return rc
 }
 
@@ -150,7 +153,7 @@ const never = 50 * 365 * 24 * time.Hour
 
 // newLeader is newApp for processes of which one at a time leads, by the lease of that name. The options of the lease
 // are complete but for what cfg says.
-func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease kubecache.LeaseOptions, options ctrl.Options, watches *watches) (*App, error) {
+func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease leader.Options, options ctrl.Options, watches *watches) (*App, error) {
 	if !cfg.LeaderElect {
 		a, err := newApp(ctx, cfg, rc, options, watches)
 		if err == nil {
@@ -160,7 +163,7 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease kubecache
 	}
 	lease.Namespace, lease.Now = cfg.LeaderElectionNamespace, time.Now
 	lease.Duration, lease.RenewDeadline, lease.Retry = cfg.LeaseDuration, cfg.RenewDeadline, cfg.RetryPeriod
-	lock, err := kubecache.NewLease(rc, lease)
+	lock, err := leader.New(rc, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +224,8 @@ func newEvents(ctx context.Context) record.EventBroadcaster {
 
 // kept is what is kept of objects in place of what the caches leave out.
 type kept struct {
-	secrets  *kubecache.Secrets
-	requests *kubecache.Requests
+	secrets  *secrets.Secrets
+	requests *informers.Requests
 }
 
 // Run works until ctx ends.
@@ -327,7 +330,7 @@ func (a *App) Synced(ctx context.Context) bool {
 			}
 		}
 	}
-	return synced && kubecache.WaitForAll(ctx, a.manager.GetCache()) && ctx.Err() == nil
+	return synced && informers.WaitForAll(ctx, a.manager.GetCache()) && ctx.Err() == nil
 }
 
 func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept, watches *watches) ctrl.Options {
@@ -341,11 +344,11 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 			Transform: kept.secrets.Transform,
 		},
 		&certmanagerv1.CertificateRequest{}: {Transform: stub.Bound(kept.requests.Transform)},
-		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(kubecache.ThinCertificate)},
+		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(informers.ThinCertificate)},
 	}
 	// CertificateSigningRequests are not served everywhere, so they cannot be named above.
-	o.Cache.DefaultTransform = stub.Bound(injection.Transform(kubecache.ThinSigningRequest(shims.Thin(cfg.Shims.Settings))))
-	o.Cache.NewInformer = kubecache.NewPagedInformer
+	o.Cache.DefaultTransform = stub.Bound(injection.Transform(requests.Thin(shims.Thin(cfg.Shims.Settings))))
+	o.Cache.NewInformer = informers.NewPagedInformer
 	return o
 }
 
@@ -354,7 +357,7 @@ func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches
 	return ctrl.Options{
 		Scheme:   scheme,
 		Logger:   Machinery(watches.log),
-		NewCache: kubecache.NewStoppable(ctx),
+		NewCache: informers.NewStoppable(ctx),
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
 			DefaultUnsafeDisableDeepCopy: new(true),
@@ -385,14 +388,14 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	if a.spans, err = tracing.New(traces); err != nil {
 		return nil, err
 	}
-	over := overlay.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	over := ownwrites.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
 	refused, err := metrics.NewRefused()
 	if err != nil {
 		return nil, err
 	}
 	over.OnError(refused)
 	over.AnswerBriefly(func(obj client.Object) bool { return stub.Is(obj) })
-	source := kubecache.Source{
+	source := secrets.Source{
 		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
 	}
 	if err := errors.Join(kept.secrets.Connect(ctx, source), kept.requests.Connect(ctx, informers), a.manager.Add(kept.secrets)); err != nil {
@@ -425,7 +428,7 @@ func synced(manager ctrl.Manager, watches *watches) func(*http.Request) error {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
 		defer cancel()
-		if !kubecache.WaitForAll(ctx, manager.GetCache()) {
+		if !informers.WaitForAll(ctx, manager.GetCache()) {
 			return errors.Join(errors.New("the caches have not synced yet"), watches.said())
 		}
 		return nil

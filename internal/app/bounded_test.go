@@ -12,9 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/secrets"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/stub"
 )
 
 // TestEveryKindIsBounded: of an object of any kind, no cache keeps more than the bound, whatever labels it has.
@@ -25,7 +26,7 @@ func TestEveryKindIsBounded(t *testing.T) {
 	}
 	cfg, watches := DefaultConfig(), newWatches(logr.Discard())
 	caches := map[string]ctrl.Options{
-		"the controller": managerOptions(t.Context(), cfg, scheme, kept{kubecache.NewSecrets(time.Now), kubecache.NewRequests()}, watches),
+		"the controller": managerOptions(t.Context(), cfg, scheme, kept{secrets.NewSecrets(time.Now), informers.NewRequests()}, watches),
 		"the injector":   injectorOptions(t.Context(), cfg, scheme, watches),
 		"the others":     commonOptions(t.Context(), scheme, watches),
 	}

@@ -14,10 +14,10 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/kube/servingcert"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
-	"chancery.dev/internal/servingcert"
 	"chancery.dev/internal/tracing"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/signer/vault"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider"
@@ -56,7 +56,7 @@ func (c *Config) resolver(deps *controller.Deps) (*dns01.Resolver, error) {
 
 // ownAccount returns what reports whether a service account is that of the controller.
 func ownAccount(deps *controller.Deps) func(context.Context, types.NamespacedName) (bool, error) {
-	self := &kubecache.Identity{}
+	self := &secrets.Identity{}
 	return func(ctx context.Context, account types.NamespacedName) (bool, error) {
 		return self.IsServiceAccount(ctx, deps.Manager.GetClient(), account)
 	}

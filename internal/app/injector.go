@@ -17,9 +17,11 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/injection"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/leader"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
+	"chancery.dev/internal/kube/stub"
 )
 
 // InjectionConfig is what a user can set of the CA injector.
@@ -78,7 +80,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 		return nil, err
 	}
 	rc, watches := connection(rc, "chancery-cainjector"), newWatches(log)
-	lease := kubecache.LeaseOptions{Name: "cert-manager-cainjector-leader-election"}
+	lease := leader.Options{Name: "cert-manager-cainjector-leader-election"}
 	a, err := newLeader(ctx, rc, cfg, lease, injectorOptions(ctx, cfg, scheme, watches), watches)
 	if err != nil {
 		return nil, err
@@ -87,14 +89,14 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	if err != nil {
 		return nil, err
 	}
-	over, secrets := overlay.New(a.manager.GetClient(), cfg.Now), kubecache.NewSecrets(cfg.Now)
-	source := kubecache.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
+	over, kept := ownwrites.New(a.manager.GetClient(), cfg.Now), secrets.NewSecrets(cfg.Now)
+	source := secrets.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
 	deps := &controller.Deps{
-		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Term: a.term()}), Client: over, Secrets: secrets,
+		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Term: a.term()}), Client: over, Secrets: kept,
 		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
 	}
 	return a, errors.Join(
-		secrets.Connect(ctx, source), a.manager.Add(secrets), a.serve(ctx, &cfg, rc, newPorts(a.manager, watches, deps.Engine.Stuck)),
+		kept.Connect(ctx, source), a.manager.Add(kept), a.serve(ctx, &cfg, rc, newPorts(a.manager, watches, deps.Engine.Stuck)),
 		cfg.inject(ctx, deps, rc),
 	)
 }
@@ -102,7 +104,7 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, watches *watches) ctrl.Options {
 	o := commonOptions(ctx, scheme, watches)
 	o.Cache.DefaultTransform = stub.Bound(injection.Transform(injection.OnlySecretNames))
-	o.Cache.NewInformer = kubecache.NewPagedInformer
+	o.Cache.NewInformer = informers.NewPagedInformer
 	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
 	return o
 }

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/controller/kinds"
+	"chancery.dev/internal/controller/externalissuers"
 )
 
 // installOwner is the field manager of what Apply applies.
@@ -134,11 +134,11 @@ func fillKinds(ctx context.Context, rc *rest.Config, namespace string) error {
 	if err != nil {
 		return err
 	}
-	entries, away, err := kinds.Discover(clients.Discovery())
+	entries, away, err := externalissuers.Discover(clients.Discovery())
 	if err != nil || len(away) > 0 {
 		return err
 	}
-	if _, err := kinds.Write(ctx, clients.CoreV1().ConfigMaps(namespace), kinds.Owner, namespace, entries); err != nil {
+	if _, err := externalissuers.Write(ctx, clients.CoreV1().ConfigMaps(namespace), externalissuers.Owner, namespace, entries); err != nil {
 		return fmt.Errorf("apply ConfigMap %s: %w", api.ExternalIssuersName, err)
 	}
 	return nil
@@ -177,12 +177,12 @@ func (a *applier) apply(ctx context.Context, object *unstructured.Unstructured) 
 		options = append(options, client.ForceOwnership)
 	}
 	// Two installations at once may get in each other's way at the first try.
-	again := func(err error) bool { return apierrors.IsConflict(err) && len(kinds.Conflicts(err)) == 0 }
+	again := func(err error) bool { return apierrors.IsConflict(err) && len(externalissuers.Conflicts(err)) == 0 }
 	err := retry.OnError(retry.DefaultBackoff, again, func() error {
 		return a.c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()), options...)
 	})
 	what := object.GetKind() + " " + object.GetName()
-	switch conflicts := kinds.Conflicts(err); {
+	switch conflicts := externalissuers.Conflicts(err); {
 	case len(conflicts) > 0:
 		return fmt.Errorf("apply %s: others manage fields of it: %s: --force-conflicts takes these fields over", what, summary(conflicts))
 	case apierrors.IsForbidden(err):

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/admission"
+	"chancery.dev/internal/kube/requesterwebhook"
 )
 
 //go:generate go tool -modfile=../../tools/go.mod controller-gen rbac:roleName=chancery-controller,fileName=controller-role.yaml paths=../... output:rbac:dir=manifests
@@ -306,8 +306,8 @@ func (i *Installation) workloads() ([]*unstructured.Unstructured, error) {
 		controller = append(controller, "--enable-cainjector")
 	}
 	webhook := []any{
-		"--mutating-webhook-configuration=" + i.NamePrefix + admission.Name, "--dynamic-serving-ca-secret-namespace=" + i.Namespace,
-		fmt.Sprintf("--dynamic-serving-dns-names=%[1]s,%[1]s.%[2]s,%[1]s.%[2]s.svc", admission.Name, i.Namespace),
+		"--mutating-webhook-configuration=" + i.NamePrefix + requesterwebhook.Name, "--dynamic-serving-ca-secret-namespace=" + i.Namespace,
+		fmt.Sprintf("--dynamic-serving-dns-names=%[1]s,%[1]s.%[2]s,%[1]s.%[2]s.svc", requesterwebhook.Name, i.Namespace),
 	}
 	var out []*unstructured.Unstructured
 	for _, w := range []struct {
@@ -342,7 +342,7 @@ func (i *Installation) complete(object *unstructured.Unstructured, args []any) e
 			}
 		}, containers...)
 	case "ClusterRole": // of the webhook: which configuration it may write
-		return editFirst(object, func(rule map[string]any) { rule["resourceNames"] = []any{i.NamePrefix + admission.Name} }, "rules")
+		return editFirst(object, func(rule map[string]any) { rule["resourceNames"] = []any{i.NamePrefix + requesterwebhook.Name} }, "rules")
 	case "MutatingWebhookConfiguration":
 		word := strings.ToUpper(string(i.Webhook[:1])) + string(i.Webhook[1:])
 		return editFirst(object, func(hook map[string]any) { hook["failurePolicy"] = word }, "webhooks")

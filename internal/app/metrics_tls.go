@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/servingcert"
+	"chancery.dev/internal/kube/servingcert"
 )
 
 // MetricsTLS says how /metrics is served over TLS. The zero value is plain HTTP.

@@ -18,7 +18,7 @@ import (
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
@@ -165,7 +165,7 @@ func NewResponder(ctx context.Context, cfg ResponderConfig, rc *rest.Config, log
 // handle feeds one kind of object to upsert and remove.
 func handle[T any](upsert, remove func(T)) toolscache.ResourceEventHandler {
 	do := func(f func(T), obj any) {
-		if o, ok := kubecache.LastOf[T](obj); ok {
+		if o, ok := informers.LastOf[T](obj); ok {
 			f(o)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/controller/services"
+	"chancery.dev/internal/controller/responderservices"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/http01/route"
 )
@@ -18,7 +18,7 @@ func cacheRoutes(cfg Config, o *cache.Options) error {
 	if err != nil || responder.Name == "" {
 		return err
 	}
-	return services.Narrow(o, responder)
+	return responderservices.Narrow(o, responder)
 }
 
 // setupRoutes adds what leads HTTP-01 requests to the responder; nil if it is reached without.
@@ -36,7 +36,7 @@ func setupRoutes(ctx context.Context, cfg Config, deps *controller.Deps) (http01
 		Client: direct, Services: deps.Client, Cache: m.GetCache(), Responder: responder, Pods: pods, ExtraLabels: extra, Now: deps.Now,
 		LoosePaths: cfg.ACME.LoosePaths,
 	})
-	if err := services.Setup(ctx, deps, services.Options{Responder: responder, Pods: pods, Direct: router.Direct, ExtraLabels: extra}); err != nil {
+	if err := responderservices.Setup(ctx, deps, responderservices.Options{Responder: responder, Pods: pods, Direct: router.Direct, ExtraLabels: extra}); err != nil {
 		return nil, err
 	}
 	deps.HTTP01 = &controller.HTTP01{Responder: responder, Unanswered: router.Unanswered}

@@ -10,7 +10,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/client-go/rest"
 
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/leader"
 )
 
 // TestTermIsTold: a lease that has run out is told, and that it is renewed. Of one that is lost to another process, Run
@@ -18,7 +18,7 @@ import (
 func TestTermIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said []string
-		lease, err := kubecache.NewLease(&rest.Config{Host: "http://192.0.2.1"}, kubecache.LeaseOptions{Name: "lease", Now: time.Now})
+		lease, err := leader.New(&rest.Config{Host: "http://192.0.2.1"}, leader.Options{Name: "lease", Now: time.Now})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,9 +24,9 @@ import (
 	webhookadmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/admission"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/servingcert"
+	"chancery.dev/internal/kube/requesterwebhook"
+	"chancery.dev/internal/kube/servingcert"
 )
 
 // WebhookConfig is what a user can set of the webhook.
@@ -41,9 +41,9 @@ type WebhookConfig struct {
 
 // DefaultWebhookConfig returns the defaults of spec §9.3, for a webhook that DefaultInstallation has installed.
 func DefaultWebhookConfig() WebhookConfig {
-	return WebhookConfig{SecurePort: 6443, HealthPort: 6080, Configuration: admission.Name, Serving: DynamicServing{
-		SecretNamespace: "cert-manager", SecretName: admission.Name + "-ca", Life: servingcert.DefaultLife,
-		DNSNames: []string{admission.Name, admission.Name + ".cert-manager", admission.Name + ".cert-manager.svc"},
+	return WebhookConfig{SecurePort: 6443, HealthPort: 6080, Configuration: requesterwebhook.Name, Serving: DynamicServing{
+		SecretNamespace: "cert-manager", SecretName: requesterwebhook.Name + "-ca", Life: servingcert.DefaultLife,
+		DNSNames: []string{requesterwebhook.Name, requesterwebhook.Name + ".cert-manager", requesterwebhook.Name + ".cert-manager.svc"},
 	}}
 }
 
@@ -93,7 +93,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	}
 	var trusted atomic.Bool
 	trust := func(ctx context.Context, bundle []byte) error {
-		err := admission.Trust(ctx, m.GetAPIReader(), m.GetClient(), own.Configuration, bundle)
+		err := requesterwebhook.Trust(ctx, m.GetAPIReader(), m.GetClient(), own.Configuration, bundle)
 		trusted.Store(err == nil || trusted.Load())
 		return err
 	}
@@ -106,7 +106,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 		return nil, err
 	}
 	server := m.GetWebhookServer()
-	server.Register("/mutate", &webhook.Admission{Handler: webhookadmission.HandlerFunc(admission.Fill)})
+	server.Register("/mutate", &webhook.Admission{Handler: webhookadmission.HandlerFunc(requesterwebhook.Fill)})
 	// Somebody may write the configuration anew, without a CA.
 	keep := ctrl.NewControllerManagedBy(m).Named("webhook").For(configuration).
 		WithOptions(runtimecontroller.Options{SkipNameValidation: new(true)}).

@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/certificates"
 	"chancery.dev/internal/controller/issuers"
@@ -46,9 +46,9 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	if err != nil {
 		return err
 	}
-	accounts := acmeaccount.New(acmeaccount.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
-	traffic.Follow(accounts)
-	deps.Engine.List(accounts.Waits)
+	registry := accounts.New(accounts.Options{UserAgent: cfg.UserAgent, Now: deps.Now, Observe: traffic.Observe, Egress: cfg.IssuerEgress.policy()})
+	traffic.Follow(registry)
+	deps.Engine.List(registry.Waits)
 	process, own := rand.Text(), ownAccount(deps)
 	deps.Signers = map[signer.Type]signer.Adapter{
 		signer.TypeSelfSigned: selfsigned.New(deps.Secrets, deps.Now),
@@ -57,7 +57,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		}),
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
 			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
-			Accounts:            accounts,
+			Accounts:            registry,
 			NoARI:               cfg.ACME.NoARI,
 			CheckIssuer:         func(issuer types.UID) { deps.Engine.Repeat(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),
@@ -78,7 +78,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 	}
 	deps.Solvers = cfg.solvers(resolver, providers, routes)
 	acme := orders.ACMEDeps{
-		Accounts: accounts, Settings: cfg.ACME.settings(), Limits: cfg.ACME.Limits, Process: process,
+		Accounts: registry, Settings: cfg.ACME.settings(), Limits: cfg.ACME.Limits, Process: process,
 	}
 	everywhere := len(cfg.Namespaces) == 0
 	for _, step := range []struct {

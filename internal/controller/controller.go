@@ -26,10 +26,11 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/solver"
 )
@@ -39,13 +40,13 @@ type Deps struct {
 	// Manager runs the reconcilers.
 	Manager ctrl.Manager
 	// Client reads from the cache, own writes included.
-	Client *overlay.Client
+	Client *ownwrites.Client
 	// Engine makes the calls that leave the process, and writes each status.
 	Engine *engine.Engine
 	// Secrets reads Secrets.
-	Secrets *kubecache.Secrets
+	Secrets *secrets.Secrets
 	// Requests keeps the certificates of CertificateRequests until they are stored.
-	Requests *kubecache.Requests
+	Requests *informers.Requests
 	// Scope says which objects are ours.
 	Scope Scope
 	// Now is the clock.
@@ -209,7 +210,8 @@ func (d *Deps) Options(first, most time.Duration) controller.Options {
 	return o
 }
 
-// Observed connects the overlay with the watches of the kinds: each event tells the overlay what the cache knows now.
+// Observed connects the client, which keeps own writes, with the watches of the kinds: each event tells the client what
+// the cache knows now.
 func (d *Deps) Observed(ctx context.Context, kinds ...client.Object) error {
 	for _, kind := range kinds {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)

@@ -8,9 +8,9 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
-	"chancery.dev/internal/stub"
 )
 
 // Approver returns who approves the CertificateRequests of a namespace for an issuer. If the built-in approver is

@@ -13,9 +13,9 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/rig/growth"
 )
 
@@ -25,12 +25,12 @@ func TestInputsGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, secrets := fake.NewClientBuilder().WithScheme(scheme).Build(), kubecache.NewSecrets(time.Now)
-	source := kubecache.Source{Client: overlay.New(store, time.Now), Live: store, Cache: &informertest.FakeInformers{Scheme: scheme}}
-	if err := secrets.Connect(t.Context(), source); err != nil {
+	store, kept := fake.NewClientBuilder().WithScheme(scheme).Build(), secrets.NewSecrets(time.Now)
+	source := secrets.Source{Client: ownwrites.New(store, time.Now), Live: store, Cache: &informertest.FakeInformers{Scheme: scheme}}
+	if err := kept.Connect(t.Context(), source); err != nil {
 		t.Fatal(err)
 	}
-	d := &Deps{Secrets: secrets}
+	d := &Deps{Secrets: kept}
 	growth.Linear(t, limits.Solvers, func(n int) func() {
 		issuer := &certmanagerv1.Issuer{}
 		issuer.Spec.ACME = &acmev1.ACMEIssuer{}

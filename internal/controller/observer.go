@@ -9,24 +9,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"chancery.dev/internal/kubecache"
-	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/ownwrites"
 )
 
-// observer tells the overlay what the watch has caught up with.
-type observer struct{ overlay *overlay.Client }
+// observer tells the client, which keeps own writes, what the watch has caught up with.
+type observer struct{ client *ownwrites.Client }
 
 func (o observer) OnAdd(obj any, _ bool) { o.observe(obj, false) }
 
 func (o observer) OnUpdate(_, obj any) { o.observe(obj, false) }
 
-func (o observer) OnDelete(obj any) {
-	o.observe(obj, true)
-}
+func (o observer) OnDelete(obj any) { o.observe(obj, true) }
 
 func (o observer) observe(obj any, gone bool) {
-	if known, ok := kubecache.LastOf[client.Object](obj); ok {
-		o.overlay.Observe(known, gone)
+	if known, ok := informers.LastOf[client.Object](obj); ok {
+		o.client.Observe(known, gone)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/inventory"
 )
 
 // stale is after how long words are made anew without a change, since they say how far times are.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/clientside/inventory"
 )
 
 // Options say what to serve, and where.

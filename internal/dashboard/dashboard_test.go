@@ -21,8 +21,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/inventory"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/rig/slow"

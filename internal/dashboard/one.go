@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // one is the page about one certificate, in the words of status.

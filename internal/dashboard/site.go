@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"chancery.dev/internal/kube/term"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/term"
 )
 
 // Transport sends HTTP requests to servers that the operator does not run. A Policy judges their hosts, and bounds hold

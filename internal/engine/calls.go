@@ -12,10 +12,10 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"chancery.dev/internal/fairshare"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/term"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/share"
-	"chancery.dev/internal/term"
 	"chancery.dev/internal/tracing"
 )
 
@@ -350,7 +350,7 @@ func (c *Calls) pick() (*lane, *call) {
 // lane.
 func (c *Calls) fits(l *lane, namespace string) bool {
 	here, all := l.namespaces[namespace], c.namespaces[namespace]
-	if !share.May(here, 2*l.limit-l.running, 1) {
+	if !fairshare.May(here, 2*l.limit-l.running, 1) {
 		return false
 	}
 	return all.calls == 0 || leaveRoom(here, all.calls, c.total.calls-c.running.calls, 1) &&
@@ -359,7 +359,7 @@ func (c *Calls) fits(l *lane, namespace string) bool {
 
 // leaveRoom reports whether a namespace that holds all, and here of them in a lane, may have more of what is free.
 func leaveRoom(here, all, free, more int) bool {
-	return share.May(all, free, more) && share.May(here, (free-all)/2, more)
+	return fairshare.May(all, free, more) && fairshare.May(here, (free-all)/2, more)
 }
 
 // before orders calls of different lanes: the namespace, and then the lane, with the fewest calls under way goes

@@ -11,6 +11,6 @@
 //
 // So one question has one answer: who waits, for what, until when (Engine.Waits).
 //
-// Own writes that the watch does not show yet are kept by package overlay, which the engine reads through.
+// Own writes that the watch does not show yet are kept by package ownwrites, which the engine reads through.
 // The engine knows no kind of object, no machine, no signer and no solver.
 package engine

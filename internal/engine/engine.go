@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/tracing"
 )
 
@@ -22,7 +22,7 @@ const callsAtOnce = limits.Calls
 // Options configure an Engine.
 type Options struct {
 	// Client reads from the cache, own writes included, and writes.
-	Client *overlay.Client
+	Client *ownwrites.Client
 	// Now is the clock.
 	Now func() time.Time
 	// Chance spreads retries: it returns numbers in [0,1). Nil means math/rand.
@@ -39,7 +39,7 @@ type Options struct {
 
 // Engine is what all kinds share. Use New.
 type Engine struct {
-	client *overlay.Client
+	client *ownwrites.Client
 	now    func() time.Time
 	chance func() float64
 	calls  *Calls

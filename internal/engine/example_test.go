@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/kube/ownwrites"
 )
 
 // Pods stand for a new kind here: a Pod that was made an hour ago or more is Running.
@@ -31,7 +31,7 @@ func Example() {
 	now := made.Add(59 * time.Minute)
 	clock := func() time.Time { return now }
 
-	e := engine.New(ctx, engine.Options{Client: overlay.New(api, clock), Now: clock})
+	e := engine.New(ctx, engine.Options{Client: ownwrites.New(api, clock), Now: clock})
 	pods := engine.Run(e, engine.Kind[*corev1.Pod, struct{}, *corev1.Pod, time.Duration]{
 		Name: "pods", New: func() *corev1.Pod { return &corev1.Pod{} }, Events: record.NewFakeRecorder(1),
 		// Observe gathers what the decision needs.

@@ -17,9 +17,9 @@ import (
 
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
 	"chancery.dev/internal/when"
 )
 
@@ -273,7 +273,7 @@ func (r *Runner[O, M, S, A]) step(ctx context.Context, p *Pass[O, M], known *rem
 		err = r.write(ctx, p, plan)
 	}
 	switch {
-	case errors.Is(err, ErrDecideAgain), overlay.IsGone(err) && !r.exists(ctx, p.Object):
+	case errors.Is(err, ErrDecideAgain), ownwrites.IsGone(err) && !r.exists(ctx, p.Object):
 		return Plan{Again: true}, nil
 	case err != nil:
 		return Plan{}, r.refused(p, known, err)

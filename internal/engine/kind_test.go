@@ -29,9 +29,9 @@ import (
 
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
 )
 
 // errand is a kind for tests: a Pod whose name is asked for outside, until its phase says the answer.
@@ -63,7 +63,7 @@ func newErrand(t *testing.T) *errand {
 	e := &errand{events: record.NewFakeRecorder(10)}
 	e.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(pod).WithStatusSubresource(pod).Build()
 	api := interceptor.NewClient(e.store, interceptor.Funcs{Get: e.get, SubResourcePatch: e.patchStatus})
-	e.engine = New(t.Context(), Options{Client: overlay.New(api, time.Now), Now: time.Now, Chance: func() float64 { return 0.5 }})
+	e.engine = New(t.Context(), Options{Client: ownwrites.New(api, time.Now), Now: time.Now, Chance: func() float64 { return 0.5 }})
 	e.runner = Run(e.engine, Kind[*corev1.Pod, int, string, Plan]{
 		Name: "pods", New: func() *corev1.Pod { return &corev1.Pod{} }, Events: e.events,
 		Observe: func(_ context.Context, p *Pass[*corev1.Pod, int]) (string, error) {

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/term"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/term"
 )
 
 // decided is the message of each line about a decision.
@@ -46,7 +46,7 @@ func IsTransient(err error) bool {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, term.ErrOver):
 		return true
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), overlay.IsGone(err),
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), ownwrites.IsGone(err),
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return true
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err):
@@ -72,7 +72,7 @@ type passLogKey struct{}
 
 // withLogState returns the context of a pass, whose writes are noted in the passLog.
 func withLogState(ctx context.Context, a *passLog) context.Context {
-	ctx = overlay.Noting(ctx, func(verb, kind string, name types.NamespacedName) {
+	ctx = ownwrites.Noting(ctx, func(verb, kind string, name types.NamespacedName) {
 		text := verb + " " + kind + " " + name.Name
 		if name.Namespace != a.namespace && name.Namespace != "" {
 			text = verb + " " + kind + " " + name.String()

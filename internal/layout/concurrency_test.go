@@ -28,7 +28,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"mutex server",
 		"nonces and the directory of a server, which all calls share",
 	},
-	"internal/acmeaccount": {
+	"internal/acme/accounts": {
 		"goroutine authorizations; mutex Account, Registry; queue Registry.Open, authorizations",
 		"authorizations are read a few at a time, within a call of the engine; its state is shared by such calls",
 	},
@@ -48,7 +48,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"timer repeat",
 		"the solver test makes and removes a record within one call of the engine, which ends in a minute",
 	},
-	"internal/controller/kinds": {
+	"internal/controller/externalissuers": {
 		"goroutine Keeper.Start; informer Keeper.Start; queue New; timer Keeper.Start",
 		"keeps a table for admission from definitions: no kind that is decided upon, and no status",
 	},
@@ -60,23 +60,31 @@ var concurrent = map[string]struct{ what, why string }{
 		"goroutine Serve, follow; mutex board, guard; queue Serve, follow",
 		"serves a page to one person, and reads only",
 	},
-	"internal/inventory": {
+	"internal/clientside/inventory": {
 		"goroutine Inventory.live; timer Follow, Inventory.await",
 		"follows objects for commands of people, without the engine",
 	},
-	"internal/kubecache": {
-		"goroutine Secrets.Start; informer NewPagedInformer, NewStoppable, Secrets.Start; mutex Claims, Following, Identity, Requests, Secrets, bodies; queue Claims.Note; timer Lease.wait, stoppable.waitForAll",
-		"the caches that the engine reads, and the lease that it acts by",
+	"internal/kube/informers": {
+		"informer NewPagedInformer, NewStoppable; mutex Following, Requests; timer stoppable.waitForAll",
+		"the caches that the engine reads",
 	},
-	"internal/overlay": {
+	"internal/kube/leader": {
+		"timer Lease.wait",
+		"the lease that the engine acts by",
+	},
+	"internal/kube/secrets": {
+		"goroutine Secrets.Start; informer Secrets.Start; mutex Claims, Identity, Secrets, bodies; queue Claims.Note",
+		"the caches that the engine reads",
+	},
+	"internal/kube/ownwrites": {
 		"mutex Client",
 		"own writes, which all workers of the engine read",
 	},
-	"internal/servingcert": {
+	"internal/kube/servingcert": {
 		"goroutine Certificate.Start; informer Certificate.Start; queue New; timer Certificate.Start",
 		"one Secret and its certificate, by which servers of the process answer",
 	},
-	"internal/share": {
+	"internal/fairshare": {
 		"mutex Places",
 		"places that calls of the engine and processes share",
 	},
@@ -113,7 +121,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"changes of one zone that come together are sent together",
 	},
 	"internal/solver/http01": {
-		"goroutine Dialer.Each, Serve; mutex Index, newest; queue NewQueue, Serve; timer Solver.check",
+		"goroutine Dialer.Each; mutex Index, newest; queue NewQueue, Serve; timer Serve, Solver.check",
 		"the responder, which serves and decides nothing; the self check within a call of the engine",
 	},
 	"internal/solver/http01/route": {
@@ -359,7 +367,7 @@ func TestConcurrencyBites(t *testing.T) {
 	}
 	one := parse(t, "internal/a/a.go", []byte("// Package a is for a test.\npackage a\nfunc f() { go f() }"))
 	problems := strings.Join(checkConcurrency(map[string][]source{"internal/a": {one}}), "\n")
-	for _, want := range []string{`internal/a has "goroutine f", and its row ""`, "internal/overlay has a row, and is not there"} {
+	for _, want := range []string{`internal/a has "goroutine f", and its row ""`, "internal/kube/ownwrites has a row, and is not there"} {
 		if !strings.Contains(problems, want) {
 			t.Errorf("got %q, want %q in it", problems, want)
 		}

@@ -16,11 +16,11 @@ var riddles = map[string]string{
 	"Belied": "ContradictsSelfCheck", "Unvouched": "Untrusted", "unvouched": "untrusted", "Nowhere": "what is missing", "viewed": "propagationKey",
 	"solve1": "callSolver", "signAfar": "callSigner", "StandingOf": "RetryKey", "closeRanks": "compact", "Mended": "CredentialChanged", "nudge": "wakeUp",
 	"Turn": "Exact, AfterExactly", "Quiet": "HoldValidations", "LeaveAlone": "ExtendPark", "goesBy": "acceptsKey", "lookAfter": "checkUnwatched",
-	"Tally": "ChallengeCounts", "Head": "StateAndCause", "internal/cause Says": "Meaning", "internal/explain Says": "OwnReason", "failureOf": "faultOf, classify, causeOf", "robsIssuer": "takesIssuerSecret",
-	"overdrawn": "budgetExceeded", "heed": "applyRenewalInfo", "Spoils": "ForbidsKey", "NamesNobody": "HasNoSubjectOrNames", "Rivals": "PossibleOwners", "internal/kubecache Away": "IsStripped",
+	"Tally": "ChallengeCounts", "Head": "StateAndCause", "internal/cause Says": "Meaning", "internal/clientside/explain Says": "OwnReason", "failureOf": "faultOf, classify, causeOf", "robsIssuer": "takesIssuerSecret",
+	"overdrawn": "budgetExceeded", "heed": "applyRenewalInfo", "Spoils": "ForbidsKey", "NamesNobody": "HasNoSubjectOrNames", "Rivals": "PossibleOwners", "internal/kube/informers Away": "IsStripped",
 	"hire": "acquire", "dismiss": "release", "victims": "chooseParked, chosen", "concerned": "affectedBy", "func inTheWay": "blockedBy", "outlasts": "supersedes",
 	"func settle": "what it does: only what changes no more has settled", "unsettled": "inOrder", "layToRest": "runAtRest", "climb": "branches",
-	"internal/engine Take": "TakeOutcome", "internal/engine Last": "LastOutcome", "internal/engine type account": "passLog", "internal/explain World": "Cluster",
+	"internal/engine Take": "TakeOutcome", "internal/engine Last": "LastOutcome", "internal/engine type account": "passLog", "internal/clientside/explain World": "Cluster",
 	"internal/machine/account Asked": "ParkedFor", "internal/machine/account Deny": "NoteUnknownKey", "internal/machine/acmeflow type Account": "AccountState",
 	"internal/signer/venafi type account": "session", "internal/solver/dns01/provider/acmedns type account": "registration",
 }
@@ -37,7 +37,7 @@ func TestIdentifiers(t *testing.T) {
 // TestIdentifiersBite: a riddle is found as each kind of name, and in its folder alone.
 func TestIdentifiersBite(t *testing.T) {
 	const text = "package a\n\ntype Tally struct {\n\tTurn, Take int\n}\n\nconst fly = 1\n\nfunc (t Tally) settle() {}\n\ntype i interface {\n\tSays()\n}\n"
-	for dir, want := range map[string]int{"internal/engine": 5, "internal/explain": 5, "internal/share": 4} {
+	for dir, want := range map[string]int{"internal/engine": 5, "internal/clientside/explain": 5, "internal/fairshare": 4} {
 		if found := checkIdentifiers(dir, []source{parse(t, dir+"/a.go", []byte(text))}); len(found) != want {
 			t.Errorf("%s: %d are found, want %d: %q", dir, len(found), want, found)
 		}

@@ -16,18 +16,18 @@ import (
 const maxShared = 20
 
 // sharedRooms are the engine and the caches: waiting and sharing is what they are for.
-var sharedRooms = []string{"internal/engine", "internal/overlay", "internal/kubecache"}
+var sharedRooms = []string{"internal/engine", "internal/kube/informers", "internal/kube/ownwrites", "internal/kube/secrets"}
 
 // shared are the structs outside of those rooms that hold a lock, an atomic or a channel of one slot, and why.
 var shared = map[string]string{
 	"internal/acme/client.server":                   "calls for all accounts at a server use one directory and one pool of nonces",
-	"internal/acmeaccount.Account":                  "calls sign with a key that is replaced while none is under way; issuers that share the account register it in turn",
-	"internal/acmeaccount.Registry":                 "issuers, Orders and Challenges find the accounts in it",
+	"internal/acme/accounts.Account":                "calls sign with a key that is replaced while none is under way; issuers that share the account register it in turn",
+	"internal/acme/accounts.Registry":               "issuers, Orders and Challenges find the accounts in it",
 	"internal/controller/orders.scheduler":          "the watch, passes and answers to writes tell it of all Challenges",
 	"internal/dashboard.board":                      "views are made of it while the watch changes it",
 	"internal/dashboard.guard":                      "requests of browsers that come together: one of them is admitted",
-	"internal/servingcert.Certificate":              "handshakes take the certificate from it while it is replaced",
-	"internal/share.Places":                         "who may have to wait for a place",
+	"internal/kube/servingcert.Certificate":         "handshakes take the certificate from it while it is replaced",
+	"internal/fairshare.Places":                     "who may have to wait for a place",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
 	"internal/signer/venafi.session":                "calls share a token, and one of them logs in",

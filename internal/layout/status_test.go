@@ -11,7 +11,7 @@ import (
 
 // statusWriters are the functions that may write the status of an object, and why: it has one writer, the engine.
 var statusWriters = map[string]string{
-	"internal/overlay Client.PatchStatus":        "the client of the engine",
+	"internal/kube/ownwrites Client.PatchStatus": "the client of the engine",
 	"internal/engine Engine.WriteStatus":         "the writer",
 	"internal/engine Runner.write":               "calls it, once for a plan",
 	"internal/controller/orders scheduler.apply": "the scheduler: its guarantee needs to know which write was answered",

@@ -24,8 +24,8 @@ import (
 	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
+	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/rig/tool"
 )
@@ -72,17 +72,17 @@ func told(t *testing.T, now time.Time) []sample {
 		t.Fatal(err)
 	}
 	traffic.Observe(acmeclient.Observation{Action: acmeclient.ActionGetOrder, Method: "POST", Scheme: "https", Host: "told.invalid", Status: 429})
-	accounts := acmeaccount.New(acmeaccount.Options{Now: func() time.Time { return now }})
-	traffic.Follow(accounts)
+	acmeAccounts := accounts.New(accounts.Options{Now: func() time.Time { return now }})
+	traffic.Follow(acmeAccounts)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	account, err := accounts.Open("told", acmeaccount.Server{URL: "https://told.invalid/dir"}, key)
+	account, err := acmeAccounts.Open("told", accounts.Server{URL: "https://told.invalid/dir"}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts.Bind(acmeaccount.Issuer{UID: "told", Name: "told"}, account)
+	acmeAccounts.Bind(accounts.Issuer{UID: "told", Name: "told"}, account)
 	clientmetrics.RequestResult.Increment(t.Context(), "200", "GET", "told.invalid")
 	own := prometheus.NewRegistry()
 	for name, names := range map[string][]string{ // those of other packages

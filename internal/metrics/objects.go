@@ -16,7 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // Objects are the metrics of each Certificate, Challenge and issuer.

@@ -17,7 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
-	"chancery.dev/internal/share"
+	"chancery.dev/internal/fairshare"
 )
 
 // Source returns the objects to export; false while another replica exports them, because it leads, or while they are
@@ -44,7 +44,7 @@ type Controller struct {
 // Prometheus' text format, or that of OpenMetrics if it takes that; compressed with gzip if it takes that. The names of
 // samples are the same in both.
 func Handler(registry prometheus.Gatherer, controller *Controller, log logr.Logger) http.Handler {
-	places := share.New(atOnce)
+	places := fairshare.New(atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, _, _ := net.SplitHostPort(r.RemoteAddr)
 		if !places.Try(client) {

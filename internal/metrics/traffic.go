@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeaccount"
 )
 
 // noAnswer is the label status of a request without an answer.
@@ -50,13 +50,13 @@ func NewACME() (*ACME, error) {
 }
 
 // Follow makes the metrics follow the ACME accounts of issuers. Call it before the accounts are used.
-func (a *ACME) Follow(accounts *acmeaccount.Registry) {
-	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
+func (a *ACME) Follow(registry *accounts.Registry) {
+	registry.Watch(func(i accounts.Issuer, _ accounts.Change) {
 		kind := cmmeta.DefaultIssuerKind
 		if i.Namespace == "" {
 			kind = cmmeta.ClusterIssuerKind
 		}
-		account, bound := accounts.Of(i.UID)
+		account, bound := registry.Of(i.UID)
 		if !bound {
 			a.parked.DeleteLabelValues(kind, i.Namespace, i.Name)
 			return

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeaccount"
 	chancerymetrics "chancery.dev/internal/metrics"
 )
 
@@ -88,7 +88,7 @@ func TestParked(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	now := time.Unix(1_760_000_000, 0)
-	accounts := acmeaccount.New(acmeaccount.Options{
+	registry := accounts.New(accounts.Options{
 		Now:        func() time.Time { return now },
 		HTTPClient: func(acmeclient.HTTPOptions) (*http.Client, error) { return server.Client(), nil },
 	})
@@ -96,18 +96,18 @@ func TestParked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Follow(accounts)
+	a.Follow(registry)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuers := map[acmeaccount.Issuer]string{{UID: "1", Name: "parked"}: "ClusterIssuer parked ", {UID: "2", Namespace: "parked", Name: "parked"}: "Issuer parked parked"}
-	var account *acmeaccount.Account
+	issuers := map[accounts.Issuer]string{{UID: "1", Name: "parked"}: "ClusterIssuer parked ", {UID: "2", Namespace: "parked", Name: "parked"}: "Issuer parked parked"}
+	var account *accounts.Account
 	for issuer := range issuers {
-		if account, err = accounts.Open(issuer.UID, acmeaccount.Server{URL: server.URL + "/dir"}, key); err != nil {
+		if account, err = registry.Open(issuer.UID, accounts.Server{URL: server.URL + "/dir"}, key); err != nil {
 			t.Fatal(err)
 		}
-		accounts.Bind(issuer, account)
+		registry.Bind(issuer, account)
 	}
 	expect := func(value float64, there bool) {
 		t.Helper()
@@ -118,12 +118,12 @@ func TestParked(t *testing.T) {
 		}
 	}
 	expect(0, true)
-	if err := account.Register(t.Context(), acmeaccount.Registration{}); err == nil {
+	if err := account.Register(t.Context(), accounts.Registration{}); err == nil {
 		t.Fatal("registered")
 	}
 	expect(1_760_000_060, true)
 	for issuer := range issuers {
-		accounts.Release(issuer)
+		registry.Release(issuer)
 	}
 	expect(0, false)
 }

@@ -154,9 +154,7 @@ func FactsOfKey(public crypto.PublicKey) PublicKeyFacts {
 }
 
 // Same reports whether the facts are those of one key, of a known algorithm.
-func (f PublicKeyFacts) Same(other PublicKeyFacts) bool {
-	return f.Algorithm != "" && f == other
-}
+func (f PublicKeyFacts) Same(other PublicKeyFacts) bool { return f.Algorithm != "" && f == other }
 
 // describe returns the algorithm and size of a public key; "" for an unknown algorithm.
 func describe(public crypto.PublicKey) (algorithm string, bits int) {

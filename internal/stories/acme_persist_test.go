@@ -13,7 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"

@@ -20,10 +20,10 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
-	"chancery.dev/internal/stub"
 )
 
 // tenantIssuer is an Issuer at the world's CA: any tenant can have a CA of its own.

@@ -17,8 +17,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // story is a board whose clock the test steps, with one Certificate in it.
@@ -121,7 +121,7 @@ func TestBoardTellsTheStory(t *testing.T) {
 // squeezed returns the lines that hold something, with single spaces.
 func squeezed(text string) (lines []string) {
 	for line := range strings.Lines(text) {
-		if line = printable.Line(line); line != "" {
+		if line = terminal.Line(line); line != "" {
 			lines = append(lines, line)
 		}
 	}

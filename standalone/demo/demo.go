@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // Options say what to issue, where, and how to tell of it.

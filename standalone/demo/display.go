@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // Marks of what is done and of what failed.
@@ -113,12 +113,12 @@ func (d *display) draw(all []standing) {
 		fmt.Fprintf(&s, "\x1b[%dA", d.drawn) // cursor up
 	}
 	for _, line := range lines {
-		s.WriteString("\r" + cut(printable.Text(line), width-1) + "\x1b[K\n") // erase the rest of the row
+		s.WriteString("\r" + cut(terminal.Text(line), width-1) + "\x1b[K\n") // erase the rest of the row
 	}
 	s.WriteString("\x1b[J") // and all below
 	d.drawn = len(lines)
 	d.frame++
-	_, _ = io.WriteString(printable.Raw(d.out), s.String())
+	_, _ = io.WriteString(terminal.Raw(d.out), s.String())
 }
 
 // picture is the drawing: each target, below it what still works for it, and the sum.

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/examples"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // owner is the field manager of what the demo applies.

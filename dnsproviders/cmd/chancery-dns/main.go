@@ -24,8 +24,8 @@ import (
 	"chancery.dev/dnsproviders/internal/catalog"
 	"chancery.dev/internal/cli/logging"
 	"chancery.dev/internal/cli/manual"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/cli/version"
-	"chancery.dev/internal/printable"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 
@@ -38,8 +38,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root := newCommand()
-	root.SetOut(printable.NewWriter(os.Stdout))
-	root.SetErr(printable.NewWriter(os.Stderr))
+	root.SetOut(terminal.NewWriter(os.Stdout))
+	root.SetErr(terminal.NewWriter(os.Stderr))
 	if err := root.ExecuteContext(ctx); err != nil {
 		root.PrintErrln("chancery-dns:", err)
 		stop()
@@ -131,7 +131,7 @@ func serve(ctx context.Context, socket string, flags []string) error {
 		go func() {
 			defer func() { <-places }()
 			if err := converse(ctx, conn, self, flags); err != nil && ctx.Err() == nil {
-				fmt.Fprintln(printable.NewWriter(os.Stderr), "chancery-dns:", err)
+				fmt.Fprintln(terminal.NewWriter(os.Stderr), "chancery-dns:", err)
 			}
 		}()
 	}

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/fault/retryafter"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/retryafter"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 )
 
 // Flags hold the values of the flags.
@@ -32,7 +32,7 @@ func (l *Flags) Arguments() []string {
 
 // Handler writes the log to w, without what a terminal would obey: errors quote text of tenants.
 func (l *Flags) Handler(w io.Writer) (slog.Handler, error) {
-	w = printable.NewWriter(w)
+	w = terminal.NewWriter(w)
 	// logr's level n is slog's -n.
 	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
 	switch l.format {

@@ -20,11 +20,11 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/facts"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
 )
 
 // The right to patch Certificates is for the annotation that asks for a revocation, which goes when it is done.
@@ -47,8 +47,8 @@ const (
 // certificates observes Certificates, and carries out what is decided.
 type certificates struct {
 	*controller.Deps
-	self   kubecache.Identity
-	claims *kubecache.Claims
+	self   secrets.Identity
+	claims *secrets.Claims
 }
 
 // view is a Certificate as a pass sees it.
@@ -67,7 +67,7 @@ type (
 
 // Setup adds the controller of Certificates.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	r := &certificates{Deps: d, claims: kubecache.NewClaims()}
+	r := &certificates{Deps: d, claims: secrets.NewClaims()}
 	if err := r.index(ctx); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 
 func (r *certificates) index(ctx context.Context) error {
 	for _, kind := range []client.Object{&certmanagerv1.CertificateRequest{}, &corev1.Secret{}} {
-		if err := r.IndexWithin(ctx, kind, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+		if err := r.IndexWithin(ctx, kind, ownwrites.OwnerIndex, ownwrites.OwnerOf); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/revocation"
 )
 
@@ -28,7 +28,7 @@ type inOrderLast struct {
 
 	now func() time.Time
 	// claims is told of all, before any of them is looked at.
-	claims *kubecache.Claims
+	claims *secrets.Claims
 	// inOrder counts them. One goroutine tells of all that are there at the start.
 	inOrder int
 }

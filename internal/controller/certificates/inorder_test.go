@@ -13,7 +13,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/revocation"
 )
 
@@ -51,7 +51,7 @@ func TestInOrderLast(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				queue := controller.NewQueue("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 				defer queue.ShutDown()
-				h := &inOrderLast{claims: kubecache.NewClaims(), now: func() time.Time { return now }}
+				h := &inOrderLast{claims: secrets.NewClaims(), now: func() time.Time { return now }}
 				began := time.Now()
 				h.Create(t.Context(), event.CreateEvent{Object: crt, IsInInitialList: true}, queue)
 				item, _ := queue.Get()

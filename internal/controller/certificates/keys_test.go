@@ -18,8 +18,8 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/certificate"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/pki"
 )
 
@@ -34,7 +34,7 @@ func TestRSAKeysDelayNobodyElse(t *testing.T) {
 			}
 		}
 		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
-		api := overlay.New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(crt).Build(), time.Now)
+		api := ownwrites.New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(crt).Build(), time.Now)
 		r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: api}}
 		e := engine.New(t.Context(), engine.Options{Client: api, Now: time.Now})
 		wanted := ""

@@ -28,10 +28,10 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/machine/revocation"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
 )
 
@@ -52,7 +52,7 @@ func TestRevocationBesideAStepThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
-		api := overlay.New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(crt).Build(), time.Now)
+		api := ownwrites.New(fake.NewClientBuilder().WithScheme(scheme).WithObjects(crt).Build(), time.Now)
 		r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: api}}
 		ca := revoked{}
 		v := &view{pinned: &pinned{
@@ -125,7 +125,7 @@ func TestOrphansAreNotInTheWay(t *testing.T) {
 					return api.Create(ctx, o, opts...)
 				},
 			}).Build()
-			r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: overlay.New(raw, time.Now), Manager: readsLive{api: raw}}}
+			r := &certificates{Deps: &controller.Deps{Now: time.Now, Client: ownwrites.New(raw, time.Now), Manager: readsLive{api: raw}}}
 			crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
 			if c.young {
 				crt.CreationTimestamp = metav1.Now()
@@ -195,7 +195,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return c.err },
 			}).Build()
 			now := func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
-			api, events := overlay.New(raw, now), record.NewFakeRecorder(99)
+			api, events := ownwrites.New(raw, now), record.NewFakeRecorder(99)
 			r := &certificates{Deps: &controller.Deps{Now: now, Client: api, Manager: readsLive{api: raw}}}
 			runner := engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 				Name: "Certificate", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} }, Events: events, Plan: r.plan,

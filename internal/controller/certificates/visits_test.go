@@ -22,9 +22,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/certificate"
-	"chancery.dev/internal/overlay"
 )
 
 // GetCache makes the cache show what the API server has.
@@ -65,7 +65,7 @@ func newSharing(t *testing.T, n int) *sharing {
 		}
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&certmanagerv1.CertificateRequest{}, overlay.OwnerIndex, overlay.OwnerOf).WithIndex(&corev1.Secret{}, overlay.OwnerIndex, overlay.OwnerOf).
+		WithIndex(&certmanagerv1.CertificateRequest{}, ownwrites.OwnerIndex, ownwrites.OwnerOf).WithIndex(&corev1.Secret{}, ownwrites.OwnerIndex, ownwrites.OwnerOf).
 		WithIndex(&certmanagerv1.Certificate{}, secretNameIndex, secretNameOf).WithIndex(&certmanagerv1.Certificate{}, passwordIndex, passwordSecretsOf)
 	for i := range n {
 		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: certificateNamed(i), UID: "1"}}
@@ -95,11 +95,11 @@ func newSharing(t *testing.T, n int) *sharing {
 // start tells a process that has just started of all that is there.
 func (s *sharing) start(t *testing.T) {
 	t.Helper()
-	api, secrets := overlay.New(s.raw, time.Now), kubecache.NewSecrets(time.Now)
-	if err := secrets.Connect(t.Context(), kubecache.Source{Client: api, Live: s.raw}); err != nil {
+	api, kept := ownwrites.New(s.raw, time.Now), secrets.NewSecrets(time.Now)
+	if err := kept.Connect(t.Context(), secrets.Source{Client: api, Live: s.raw}); err != nil {
 		t.Fatal(err)
 	}
-	s.of = &certificates{Deps: &controller.Deps{Now: time.Now, Client: api, Secrets: secrets, Manager: readsLive{api: s.raw}}, claims: kubecache.NewClaims()}
+	s.of = &certificates{Deps: &controller.Deps{Now: time.Now, Client: api, Secrets: kept, Manager: readsLive{api: s.raw}}, claims: secrets.NewClaims()}
 	s.runner = engine.Run(engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), engine.Kind[*certmanagerv1.Certificate, memory, *view, certificate.Action]{
 		Name: "Certificate", New: func() *certmanagerv1.Certificate { return &certmanagerv1.Certificate{} }, Events: record.NewFakeRecorder(9),
 		Observe: func(ctx context.Context, p *pass) (*view, error) {

@@ -15,8 +15,9 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
-	"chancery.dev/internal/overlay"
+	"chancery.dev/internal/kube/informers"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
 )
 
 func secretNamed(name string) *metav1.PartialObjectMetadata {
@@ -53,12 +54,12 @@ func world(t *testing.T, n int) (r *injectables, api client.Client, reads *int) 
 			return api.Get(ctx, key, o, opts...)
 		},
 	}).Build()
-	over, secrets := overlay.New(api, time.Now), kubecache.NewSecrets(time.Now)
-	if err := secrets.Connect(t.Context(), kubecache.Source{Client: over, Live: api}); err != nil {
+	over, kept := ownwrites.New(api, time.Now), secrets.NewSecrets(time.Now)
+	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: api}); err != nil {
 		t.Fatal(err)
 	}
 	return &injectables{
-		Deps: &controller.Deps{Client: over, Secrets: secrets}, gvk: Kinds()[3], following: kubecache.NewFollowing(),
+		Deps: &controller.Deps{Client: over, Secrets: kept}, gvk: Kinds()[3], following: informers.NewFollowing(),
 		o: Options{Certificates: true, Ignores: func(string) bool { return false }},
 	}, api, reads
 }

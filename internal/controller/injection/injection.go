@@ -31,7 +31,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/machine/injection"
 )
 
@@ -77,7 +77,7 @@ type injectables struct {
 	o   Options
 	gvk schema.GroupVersionKind
 	// following knows which Secret each got its CA from when it was last looked at.
-	following *kubecache.Following
+	following *informers.Following
 	runner    *engine.Runner[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]
 }
 
@@ -107,7 +107,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 		if o.Skips(gvk.Kind) {
 			continue
 		}
-		r := &injectables{Deps: d, o: o, gvk: gvk, following: kubecache.NewFollowing()}
+		r := &injectables{Deps: d, o: o, gvk: gvk, following: informers.NewFollowing()}
 		r.runner = engine.Run(d.Engine, engine.Kind[*metav1.PartialObjectMetadata, memory, injection.State, injection.Action]{
 			Name: gvk.Kind, New: r.empty, Events: d.Events(injection.FieldManager),
 			Observe: r.observe, Decide: injection.Decide, Plan: r.plan, Refused: refused,
@@ -132,7 +132,7 @@ func watchCertificates(ctx context.Context, d *controller.Deps, all []*injectabl
 		return err
 	}
 	changed := func(obj any) {
-		crt, ok := kubecache.LastOf[*certmanagerv1.Certificate](obj)
+		crt, ok := informers.LastOf[*certmanagerv1.Certificate](obj)
 		if !ok {
 			return
 		}

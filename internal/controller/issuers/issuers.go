@@ -25,9 +25,9 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/signer"
-	"chancery.dev/internal/stub"
 )
 
 // +kubebuilder:rbac:groups=cert-manager.io,resources=issuers;clusterissuers,verbs=get;list;watch

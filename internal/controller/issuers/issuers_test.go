@@ -25,9 +25,9 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/issuer"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/vault"
 )
@@ -55,14 +55,14 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	b := &bench{t: t, events: record.NewFakeRecorder(10), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
 	t.Cleanup(b.queue.ShutDown)
 	b.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&certmanagerv1.Issuer{}).Build()
-	over := overlay.New(b.store, time.Now)
-	secrets := kubecache.NewSecrets(time.Now)
-	if err := secrets.Connect(t.Context(), kubecache.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: scheme}}); err != nil {
+	over := ownwrites.New(b.store, time.Now)
+	kept := secrets.NewSecrets(time.Now)
+	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: scheme}}); err != nil {
 		t.Fatal(err)
 	}
 	b.deps = &controller.Deps{
-		Client: over, Secrets: secrets, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
-		Signers: map[signer.Type]signer.Adapter{signer.TypeVault: vault.New(vault.Config{Secrets: secrets, Now: time.Now})},
+		Client: over, Secrets: kept, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
+		Signers: map[signer.Type]signer.Adapter{signer.TypeVault: vault.New(vault.Config{Secrets: kept, Now: time.Now})},
 	}
 	b.Runner = engine.Run(b.deps.Engine, (&issuers{b.deps}).kind(kind{
 		Name: cmmeta.DefaultIssuerKind, Events: b.events,

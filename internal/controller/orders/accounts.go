@@ -12,18 +12,18 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/schedule"
+	"chancery.dev/internal/machine/schedule"
 )
 
 // ACMEDeps is what Orders and Challenges need beside controller.Deps.
 type ACMEDeps struct {
 	// Accounts are the ACME accounts that issuers have been set up with.
-	Accounts *acmeaccount.Registry
+	Accounts *accounts.Registry
 	// Limits cap the challenges in flight (mission rule 3).
 	Limits schedule.Options
 	// Settings are the times.
@@ -37,11 +37,11 @@ type acmeIssuer struct {
 	flow    acmeflow.Issuer
 	account acmeflow.AccountState
 	// remote is nil unless the account can be used.
-	remote *acmeaccount.Account
+	remote *accounts.Account
 }
 
 // observeIssuer looks at the issuer that an object in the namespace names.
-func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry, ref cmmeta.IssuerReference, namespace string) (acmeIssuer, error) {
+func observeIssuer(ctx context.Context, d *controller.Deps, registry *accounts.Registry, ref cmmeta.IssuerReference, namespace string) (acmeIssuer, error) {
 	missing := func(format string, args ...any) (acmeIssuer, error) {
 		return acmeIssuer{flow: acmeflow.Issuer{Readiness: acmeflow.IssuerMissing, Message: fmt.Sprintf(format, args...)}}, nil
 	}
@@ -66,13 +66,13 @@ func observeIssuer(ctx context.Context, d *controller.Deps, accounts *acmeaccoun
 	if spec == nil {
 		return missing("the %s of that name is not an ACME issuer", ref.KindOrDefault())
 	}
-	return viewOf(issuer, spec, accounts), nil
+	return viewOf(issuer, spec, registry), nil
 }
 
-func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, accounts *acmeaccount.Registry) acmeIssuer {
+func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, registry *accounts.Registry) acmeIssuer {
 	view := acmeIssuer{flow: acmeflow.Issuer{Solvers: spec.Solvers, PreferredChain: spec.PreferredChain}}
 	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
-	used, bound := accounts.Of(issuer.GetUID())
+	used, bound := registry.Of(issuer.GetUID())
 	if bound {
 		view.account.Thumbprint, view.account.URL = used.Thumbprint(), used.URL()
 		view.account.ParkedUntil, view.account.ParkedReason = used.Parked()
@@ -98,8 +98,8 @@ func viewOf(issuer certmanagerv1.GenericIssuer, spec *acmev1.ACMEIssuer, account
 }
 
 // followAccounts queues the objects of a kind whose issuer's account has changed.
-func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list client.ObjectList, ring func(types.NamespacedName)) {
-	accounts.Watch(func(i acmeaccount.Issuer, _ acmeaccount.Change) {
+func followAccounts(d *controller.Deps, registry *accounts.Registry, list client.ObjectList, ring func(types.NamespacedName)) {
+	registry.Watch(func(i accounts.Issuer, _ accounts.Change) {
 		for _, req := range d.Indexed(context.Background(), list, controller.IssuerIndex, controller.IssuerKey(i.Namespace, i.Name)) {
 			ring(req.NamespacedName)
 		}
@@ -107,15 +107,15 @@ func followAccounts(d *controller.Deps, accounts *acmeaccount.Registry, list cli
 }
 
 // releaseAccounts makes the registry forget issuers that are deleted.
-func releaseAccounts(ctx context.Context, d *controller.Deps, accounts *acmeaccount.Registry) error {
+func releaseAccounts(ctx context.Context, d *controller.Deps, registry *accounts.Registry) error {
 	for _, kind := range d.Scope.IssuerKinds() {
 		informer, err := d.Manager.GetCache().GetInformer(ctx, kind)
 		if err != nil {
 			return err
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-			if o, ok := kubecache.LastOf[client.Object](obj); ok {
-				accounts.Release(acmeaccount.Issuer{UID: o.GetUID(), Namespace: o.GetNamespace(), Name: o.GetName()})
+			if o, ok := informers.LastOf[client.Object](obj); ok {
+				registry.Release(accounts.Issuer{UID: o.GetUID(), Namespace: o.GetNamespace(), Name: o.GetName()})
 			}
 		}}); err != nil {
 			return err

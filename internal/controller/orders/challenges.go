@@ -16,8 +16,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/stub"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch

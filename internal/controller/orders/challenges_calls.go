@@ -8,7 +8,7 @@ import (
 	"hash/fnv"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
@@ -22,7 +22,7 @@ import (
 const checkShards = 16
 
 // call is the call of an external step. missed says that self checks have not found the answer.
-func (r *challenges) call(c *acmev1.Challenge, account *acmeaccount.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
+func (r *challenges) call(c *acmev1.Challenge, account *accounts.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
 	call := engine.Call{Name: step.String(), Urgency: begun}
 	if ofCA(step) {
 		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
@@ -24,13 +24,13 @@ const (
 )
 
 // laneOf is the lane of the calls for an ACME account.
-func laneOf(account *acmeaccount.Account) engine.Lane {
+func laneOf(account *accounts.Account) engine.Lane {
 	return engine.Lane{Name: account.Lane(), Limit: acmeCalls, Timeout: acmeTimeout, Bytes: 3 * limits.OneCall}
 }
 
 // callBy returns a call that goes out with an ACME account. While the account is missing, the decisions ask for no call
 // and wait for an event of the issuer: a call that is asked for all the same fails as if the CA were away.
-func callBy(account *acmeaccount.Account, c engine.Call) engine.Call {
+func callBy(account *accounts.Account, c engine.Call) engine.Call {
 	if account == nil {
 		c.Run = func(context.Context) (any, error) { return nil, errors.New("the issuer has no ACME account at hand") }
 		return c
@@ -57,7 +57,7 @@ func takeOutcome[T any](take func(call string) (engine.Outcome, bool), step fmt.
 
 // gateOf drops a call whose turn comes while the account is parked: the object decides anew, and says until when the
 // CA is left alone.
-func gateOf(account *acmeaccount.Account) func(time.Time) bool {
+func gateOf(account *accounts.Account) func(time.Time) bool {
 	return func(now time.Time) bool {
 		until, _ := account.Parked()
 		return !now.Before(until)

@@ -1,5 +1,5 @@
 // Package orders reconciles Orders and Challenges on the engine, and schedules Challenges. internal/machine/acmeflow
-// and internal/schedule decide; this package carries out. No worker calls a CA or a DNS server.
+// and internal/machine/schedule decide; this package carries out. No worker calls a CA or a DNS server.
 package orders
 
 import (
@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/overlay"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
@@ -60,7 +60,7 @@ func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	if err := indexer.IndexField(ctx, &acmev1.Order{}, controller.IssuerIndex, pendingOrderIssuer); err != nil {
 		return err
 	}
-	if err := indexer.IndexField(ctx, &acmev1.Challenge{}, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+	if err := indexer.IndexField(ctx, &acmev1.Challenge{}, ownwrites.OwnerIndex, ownwrites.OwnerOf); err != nil {
 		return err
 	}
 	if err := d.Observed(ctx, &acmev1.Order{}, &acmev1.Challenge{}); err != nil {
@@ -210,7 +210,7 @@ func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev
 }
 
 // call is the call of an external step.
-func (r *orders) call(account *acmeaccount.Account, action acmeflow.OrderAction) engine.Call {
+func (r *orders) call(account *accounts.Account, action acmeflow.OrderAction) engine.Call {
 	return callBy(account, engine.Call{
 		Name: action.Step.String(), Urgency: urgency(action),
 		Run: func(ctx context.Context) (any, error) { return account.Order(ctx, action) },

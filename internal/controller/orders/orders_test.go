@@ -16,10 +16,10 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/stub"
 )
 
 // TestUrgency: orders that were begun, renewals, and new orders, in this sequence.
@@ -82,7 +82,7 @@ func TestFinalizersOfStubs(t *testing.T) {
 		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: "web", UID: live, Finalizers: []string{"example.com/other", acmev1.ChallengeFinalizer},
 		}}).Build()
-		r := &challenges{Deps: &controller.Deps{Now: time.Now, Client: overlay.New(api, time.Now), Manager: readsLive{api: api}}}
+		r := &challenges{Deps: &controller.Deps{Now: time.Now, Client: ownwrites.New(api, time.Now), Manager: readsLive{api: api}}}
 		if err := r.setFinalizers(t.Context(), c, false); err != nil {
 			t.Error(err)
 		}

@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/attach"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/propagation"
-	"chancery.dev/internal/schedule"
+	"chancery.dev/internal/machine/listeners"
+	"chancery.dev/internal/machine/propagation"
+	"chancery.dev/internal/machine/schedule"
 )
 
 const (
@@ -37,8 +37,8 @@ var errTooLate = errors.New("the challenge is finished")
 
 // scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
 // watch and our own writes only say that a Challenge has changed. What the Challenge is like is read from the client,
-// which knows our own writes before the watch shows them. internal/schedule decides. The scheduler is the only writer
-// of status.processing=true. On a replica that does not lead, it only listens.
+// which knows our own writes before the watch shows them. internal/machine/schedule decides. The scheduler is the only
+// writer of status.processing=true. On a replica that does not lead, it only listens.
 type scheduler struct {
 	*controller.Deps
 
@@ -166,7 +166,7 @@ func (s *scheduler) pass(ctx context.Context) (pass schedule.Pass, rest time.Dur
 
 // seen takes in that the watch shows a Challenge, or that a Challenge is gone.
 func (s *scheduler) seen(ctx context.Context, obj any, gone bool) {
-	c, ok := kubecache.LastOf[*acmev1.Challenge](obj)
+	c, ok := informers.LastOf[*acmev1.Challenge](obj)
 	if !ok {
 		return
 	}
@@ -357,7 +357,7 @@ func routeClass(c *acmev1.Challenge) string {
 	case http == nil:
 		return ""
 	case http.GatewayHTTPRoute != nil && len(http.GatewayHTTPRoute.ParentRefs) > 0:
-		kind, place := attach.Target(http.GatewayHTTPRoute.ParentRefs[0], c.Namespace)
+		kind, place := listeners.Target(http.GatewayHTTPRoute.ParentRefs[0], c.Namespace)
 		return fmt.Sprintf("%s %s", kind, place)
 	case http.Ingress == nil:
 		return ""

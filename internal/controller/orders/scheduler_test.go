@@ -25,9 +25,9 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/acmeflow"
-	"chancery.dev/internal/overlay"
-	"chancery.dev/internal/schedule"
+	"chancery.dev/internal/machine/schedule"
 )
 
 // bench is a scheduler over an API server whose watch stands still until it is told to go on, and on whose clock
@@ -82,7 +82,7 @@ func newBench(t *testing.T, limit int, names ...string) *bench {
 			return failure
 		},
 	})
-	d := &controller.Deps{Manager: manager{reader: b.store}, Client: overlay.New(cached, b.Now), Now: b.Now, Clock: b}
+	d := &controller.Deps{Manager: manager{reader: b.store}, Client: ownwrites.New(cached, b.Now), Now: b.Now, Clock: b}
 	d.Engine = engine.New(t.Context(), engine.Options{Client: d.Client, Now: b.Now})
 	b.scheduler = newScheduler(d, acmeflow.Settings{}, schedule.Options{Cap: limit})
 	b.listening = synced{}

@@ -25,8 +25,8 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/request"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -111,7 +111,7 @@ func newDesk(t *testing.T) *desk {
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	}).Build()
-	over := overlay.New(d.store, time.Now)
+	over := ownwrites.New(d.store, time.Now)
 	deps := &controller.Deps{
 		Client: over, Now: time.Now, Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now}),
 		Signers: map[signer.Type]signer.Adapter{signer.TypeVenafi: d.signer, signer.TypeACME: shop{}}, Manager: manager{reader: d.store},

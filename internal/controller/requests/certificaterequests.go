@@ -16,7 +16,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kubecache"
+	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -104,7 +104,7 @@ func readyReasonOf(cr *certmanagerv1.CertificateRequest) string {
 
 func (k *certificateRequests) observe(object client.Object) *observation {
 	cr := object.(*certmanagerv1.CertificateRequest) //nolint:forcetypeassert // the kind is of that type
-	if kubecache.IsStripped(cr) {
+	if informers.IsStripped(cr) {
 		return nil // issued for good, and not to be written again
 	}
 	has := func(t certmanagerv1.CertificateRequestConditionType) bool {

@@ -9,6 +9,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -244,5 +245,24 @@ func (k *signingRequests) condition(t certificatesv1.RequestConditionType, reaso
 	now := metav1.NewTime(k.Now())
 	return certificatesv1.CertificateSigningRequestCondition{
 		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
+	}
+}
+
+// Thin is the cache.TransformFunc of CertificateSigningRequests; others has all other kinds. Of a request that is for a
+// signer of somebody else, it keeps the name and the signer.
+func Thin(others toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		csr, ok := obj.(*certificatesv1.CertificateSigningRequest)
+		if !ok {
+			return others(obj)
+		}
+		if _, ours := request.ParseSignerName(csr.Spec.SignerName); ours {
+			csr.ManagedFields = nil
+			return csr, nil
+		}
+		return &certificatesv1.CertificateSigningRequest{
+			ObjectMeta: metav1.ObjectMeta{Name: csr.Name, UID: csr.UID, ResourceVersion: csr.ResourceVersion, DeletionTimestamp: csr.DeletionTimestamp},
+			Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: csr.Spec.SignerName},
+		}, nil
 	}
 }

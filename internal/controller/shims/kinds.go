@@ -17,8 +17,8 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/attach"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/machine/listeners"
 	"chancery.dev/internal/machine/shim"
 )
 
@@ -99,7 +99,7 @@ func reduceListenerSet(ctx context.Context, r *shims, o client.Object) (shim.Obj
 func parentKey(set *gwapiv1.ListenerSet) client.ObjectKey {
 	of := set.Spec.ParentRef
 	ref := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
-	if kind, key := attach.Target(ref, set.Namespace); kind == shim.KindGateway && !attach.Named(ref) {
+	if kind, key := listeners.Target(ref, set.Namespace); kind == shim.KindGateway && !listeners.Named(ref) {
 		return key
 	}
 	return client.ObjectKey{}

@@ -27,8 +27,8 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/shim"
-	"chancery.dev/internal/overlay"
 )
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=ingresses,verbs=get;list;watch
@@ -96,7 +96,7 @@ func Setup(ctx context.Context, d *controller.Deps, o Options) error {
 	if len(on) == 0 {
 		return nil
 	}
-	if err := d.IndexWithin(ctx, &certmanagerv1.Certificate{}, overlay.OwnerIndex, overlay.OwnerOf); err != nil {
+	if err := d.IndexWithin(ctx, &certmanagerv1.Certificate{}, ownwrites.OwnerIndex, ownwrites.OwnerOf); err != nil {
 		return err
 	}
 	for _, k := range on {

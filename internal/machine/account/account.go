@@ -3,7 +3,7 @@
 // several issuers may share it.
 //
 // It is pure: Machine takes the outcomes of calls, and answers what may be sent now. It makes no call and reads no
-// clock. internal/acmeaccount makes the calls.
+// clock. internal/acme/accounts makes the calls.
 package account
 
 import (

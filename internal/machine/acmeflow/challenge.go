@@ -107,7 +107,7 @@ type ChallengeOutcome struct {
 	// Untouched says that a ChallengePresent has failed before it could change anything.
 	Untouched bool
 	// SettleTime is how long to wait after a ChallengeCheck that passed, because others have seen
-	// answers of the zone later than the self check (internal/propagation); mostly 0.
+	// answers of the zone later than the self check (internal/machine/propagation); mostly 0.
 	SettleTime time.Duration
 }
 

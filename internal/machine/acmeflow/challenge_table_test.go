@@ -13,7 +13,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 )
 
 func newChallengeState() ChallengeState {

@@ -2,8 +2,9 @@
 //
 // The package is pure: DecideOrder and DecideChallenge are total functions from the observed state and the time to
 // exactly one step. They call nobody, write nothing, and read no clock. They follow RFC 8555 and spec §5.3 to §5.7, and
-// keep mission rules 1 to 6, except for the scheduling of rule 3: internal/schedule does that. internal/acme/client
-// speaks with the CA, internal/solver solves challenges, and internal/controller takes the decided steps.
+// keep mission rules 1 to 6, except for the scheduling of rule 3: internal/machine/schedule does that.
+// internal/acme/client speaks with the CA, internal/solver solves challenges, and internal/controller takes the decided
+// steps.
 //
 // # The executor's contract
 //

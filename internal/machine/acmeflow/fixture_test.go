@@ -12,7 +12,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -8,9 +8,9 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/machine/selection"
 	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
-	"chancery.dev/internal/selection"
 )
 
 // manyNames is an Order for n names, with a Challenge for each in the given state.

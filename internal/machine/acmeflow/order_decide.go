@@ -12,7 +12,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 	"chancery.dev/internal/when"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 	"chancery.dev/internal/when"
 )
 

@@ -13,7 +13,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 )
 
 func http01() acmev1.ACMEChallengeSolver {

@@ -9,7 +9,7 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 )
 
 // Untrusted says why a Challenge must not be solved; empty if it may be. The Order that controls the Challenge has to

@@ -13,7 +13,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/selection"
+	"chancery.dev/internal/machine/selection"
 )
 
 // maxTestID is the length to which the id of a test is cut.

@@ -9,10 +9,10 @@ import (
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/rig/growth"
-	"chancery.dev/internal/stub"
 )
 
 // entries are those of an Ingress with one Secret and one host each.

@@ -13,7 +13,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/stub"
+	"chancery.dev/internal/kube/stub"
 )
 
 // The reasons of events about an Object (spec §6.2).

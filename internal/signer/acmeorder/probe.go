@@ -18,7 +18,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
@@ -55,13 +55,13 @@ type probe struct {
 
 	issuer certmanagerv1.GenericIssuer
 	spec   *acmev1.ACMEIssuer
-	name   acmeaccount.Issuer
+	name   accounts.Issuer
 	// namespace is where the issuer's Secrets are.
 	namespace string
 	// made is the Secret with the account's key if there was none when this look began.
 	made    *corev1.Secret
 	keys    accountKeys
-	account *acmeaccount.Account
+	account *accounts.Account
 	// wasBound says that the issuer used an account when this look began.
 	wasBound bool
 	s        account.SetUp
@@ -77,7 +77,7 @@ func (s *Adapter) Lane(issuer certmanagerv1.GenericIssuer) engine.Lane {
 func (s *Adapter) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (signer.Facts, error) {
 	p := &probe{
 		Adapter: s, issuer: issuer, spec: issuer.GetSpec().ACME,
-		name:      acmeaccount.Issuer{UID: issuer.GetUID(), Namespace: issuer.GetNamespace(), Name: issuer.GetName()},
+		name:      accounts.Issuer{UID: issuer.GetUID(), Namespace: issuer.GetNamespace(), Name: issuer.GetName()},
 		namespace: signer.ResourceNamespace(issuer, s.ClusterResourceNamespace),
 	}
 	if p.spec == nil {
@@ -187,7 +187,7 @@ func (p *probe) open() (err error) {
 		return fault.Pending(certmanagerv1.IssuerReasonInvalidURL,
 			"spec.acme.server %q is not the address of an ACME directory: use one like https://acme.example.com/directory", p.spec.Server)
 	}
-	p.account, err = p.Accounts.Open(p.name.UID, acmeaccount.Server{
+	p.account, err = p.Accounts.Open(p.name.UID, accounts.Server{
 		URL: p.spec.Server, CABundle: p.spec.CABundle, SkipTLSVerify: p.spec.SkipTLSVerify, Tenant: p.name.Namespace != "",
 	}, p.keys.current)
 	if err != nil {
@@ -257,7 +257,7 @@ func (p *probe) register(ctx context.Context) error {
 		return fault.ClassRateLimited.After(until.Sub(p.Now()), certmanagerv1.IssuerReasonErrRegisterACMEAccount,
 			"The ACME server %s asked to be left alone until %s: %s", p.spec.Server, until.UTC().Format(time.RFC3339), why)
 	}
-	err = p.account.Register(ctx, acmeaccount.Registration{Email: p.spec.Email, ExternalAccount: binding})
+	err = p.account.Register(ctx, accounts.Registration{Email: p.spec.Email, ExternalAccount: binding})
 	if err == nil {
 		return nil
 	}
@@ -290,9 +290,9 @@ func (p *probe) meaning(err error) string {
 		host    x509.HostnameError
 	)
 	switch {
-	case errors.Is(err, acmeaccount.ErrClosed):
+	case errors.Is(err, accounts.ErrClosed):
 		return fmt.Sprintf("the account of this key is closed at the ACME server: delete the Secret %s to have a new account made", p.s.Where)
-	case errors.Is(err, acmeaccount.ErrBinding):
+	case errors.Is(err, accounts.ErrBinding):
 		eab := p.spec.ExternalAccountBinding
 		return fmt.Sprintf("the ACME server does not take the external account binding: store the key that the CA gave for the key ID %q in Secret %s/%s, entry %q",
 			eab.KeyID, p.namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
@@ -351,7 +351,7 @@ func (p *probe) obstacle(ctx context.Context) (string, error) {
 	others, err := p.others(ctx)
 	for _, other := range others {
 		spec, status := other.GetSpec().ACME, other.GetStatus().ACME
-		who := acmeaccount.Issuer{Namespace: other.GetNamespace(), Name: other.GetName()}
+		who := accounts.Issuer{Namespace: other.GetNamespace(), Name: other.GetName()}
 		switch same := p.sharesKey(other); {
 		case same && spec.Server == p.spec.Server && !p.trustsAlike(spec):
 			return fmt.Sprintf("%s uses the same key at the same ACME server with another caBundle or skipTLSVerify: give both issuers the same", who), nil
@@ -373,7 +373,7 @@ func (p *probe) follows(ctx context.Context) (string, error) {
 			continue
 		}
 		if used, ok := p.Accounts.Of(other.GetUID()); !ok || !used.Uses(p.keys.next) {
-			who := acmeaccount.Issuer{Namespace: other.GetNamespace(), Name: other.GetName()}
+			who := accounts.Issuer{Namespace: other.GetNamespace(), Name: other.GetName()}
 			return fmt.Sprintf("done at %s; it waits for %s, which uses the key at %s", p.spec.Server, who, spec.Server), nil
 		}
 	}

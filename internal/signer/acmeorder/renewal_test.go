@@ -16,7 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 )
@@ -57,13 +57,13 @@ func ariServer(t *testing.T, b *bench, directory string) *certmanagerv1.Issuer {
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	account, err := b.accounts.Open("issuer", acmeaccount.Server{URL: server.URL + "/dir"}, b.key)
+	account, err := b.accounts.Open("issuer", accounts.Server{URL: server.URL + "/dir"}, b.key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := issuer()
 	is.UID = "issuer"
-	b.accounts.Bind(acmeaccount.Issuer{UID: is.UID, Namespace: "ns", Name: "i"}, account)
+	b.accounts.Bind(accounts.Issuer{UID: is.UID, Namespace: "ns", Name: "i"}, account)
 	return is
 }
 

@@ -20,7 +20,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -213,12 +213,12 @@ func crash(t *testing.T, at string, before, withdrawn bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, err := acmeaccount.New(acmeaccount.Options{Now: func() time.Time { return b.now }}).
-		Open("alone", acmeaccount.Server{URL: ca.DirectoryURL, CABundle: ca.TLSBundle}, key)
+	alone, err := accounts.New(accounts.Options{Now: func() time.Time { return b.now }}).
+		Open("alone", accounts.Server{URL: ca.DirectoryURL, CABundle: ca.TLSBundle}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := alone.Register(t.Context(), acmeaccount.Registration{Email: "a@example.com"}); err != nil || alone.URL() != uri {
+	if err := alone.Register(t.Context(), accounts.Registration{Email: "a@example.com"}); err != nil || alone.URL() != uri {
 		t.Errorf("the CA knows the key as that of %q: %v", alone.URL(), err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/signer"
 )
@@ -30,7 +30,7 @@ const (
 	reasonRenewalInfo    = "ARIError"
 )
 
-// Objects reads what was written, and writes: overlay.Client is it.
+// Objects reads what was written, and writes: ownwrites.Client is it.
 type Objects interface {
 	// Get reads an object, own writes included. The object MUST NOT be changed.
 	Get(ctx context.Context, key client.ObjectKey, obj client.Object) error
@@ -51,7 +51,7 @@ type Config struct {
 	// Secrets holds account keys and credentials.
 	Secrets credential.Reader
 	// Accounts takes the accounts of issuers that are set up.
-	Accounts *acmeaccount.Registry
+	Accounts *accounts.Registry
 	// CheckIssuer asks for another check of an issuer, because the CA has lost its account. It MUST NOT block.
 	CheckIssuer func(issuer types.UID)
 	// Issuers lists all issuers: some share an account.
@@ -78,8 +78,8 @@ type Adapter struct{ Config }
 
 // New returns an Adapter.
 func New(c Config) *Adapter {
-	c.Accounts.Watch(func(i acmeaccount.Issuer, change acmeaccount.Change) {
-		if change == acmeaccount.Lost {
+	c.Accounts.Watch(func(i accounts.Issuer, change accounts.Change) {
+		if change == accounts.Lost {
 			c.CheckIssuer(i.UID)
 		}
 	})

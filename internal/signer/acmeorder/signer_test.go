@@ -21,7 +21,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/acmeaccount"
+	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -32,7 +32,7 @@ import (
 type bench struct {
 	api      client.Client
 	signer   *acmeorder.Adapter
-	accounts *acmeaccount.Registry
+	accounts *accounts.Registry
 	now      time.Time
 	key      crypto.Signer
 	// notified takes the issuers that are to be set up again.
@@ -91,7 +91,7 @@ func newBench(t *testing.T) *bench {
 	}
 	b := &bench{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	now := func() time.Time { return b.now }
-	b.accounts = acmeaccount.New(acmeaccount.Options{Now: now})
+	b.accounts = accounts.New(accounts.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
 		Objects: direct{b.api, b}, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/acmeaccount"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/revocation"
@@ -34,7 +34,7 @@ type refusal struct {
 	body   string
 }
 
-// refusals are named by their class, too, as in internal/acmeaccount, where a test holds the names to the code.
+// refusals are named by their class, too, as in internal/acme/accounts, where a test holds the names to the code.
 var refusals = []refusal{
 	{"Permanent (400 badPublicKey)", 400, "badPublicKey"},
 	{"Refused (403 unauthorized)", 403, "unauthorized"},
@@ -104,7 +104,7 @@ func (b *bench) onPaper(t *testing.T) *paper {
 	t.Helper()
 	b.now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ca, config := &paper{}, b.signer.Config
-	config.Accounts = acmeaccount.New(acmeaccount.Options{
+	config.Accounts = accounts.New(accounts.Options{
 		Now:        func() time.Time { return b.now },
 		HTTPClient: func(acmeclient.HTTPOptions) (*http.Client, error) { return &http.Client{Transport: ca}, nil },
 	})

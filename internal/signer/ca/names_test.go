@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/preflight"
 )
 
 // TestNamesThatNoClientMatches: they are refused in the words in which they are refused before an order at an ACME CA.

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/retryafter"
+	"chancery.dev/internal/fault/retryafter"
 )
 
 // session is an issuer's connection to Vault, and its token.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/fault/retryafter"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/retryafter"
 )
 
 // Bounds of one exchange with a server (spec appendix D).

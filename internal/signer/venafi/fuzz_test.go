@@ -15,8 +15,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/fault/retryafter"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/retryafter"
 )
 
 // FuzzCustomFields: each field that is asked for has a name and is of the one known type, no field of an issuer stands

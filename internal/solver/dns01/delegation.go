@@ -10,9 +10,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/preflight"
 )
 
 // CAA returns the CAA records that hold for a name, and their owner: the name itself, or the closest name above with

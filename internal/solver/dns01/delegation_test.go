@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"chancery.dev/internal/preflight"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01"
 )

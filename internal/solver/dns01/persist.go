@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/solver"
 )

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver"

@@ -57,15 +57,15 @@ func Serve(ctx context.Context, listener net.Listener, answers http.Handler) err
 		MaxHeaderBytes:    16 << 10,
 	}
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(KeepNewest(listener, limits.Connections)) }()
-	select {
-	case err := <-done:
+	defer context.AfterFunc(ctx, func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		done <- server.Shutdown(within)
+	})()
+	if err := server.Serve(KeepNewest(listener, limits.Connections)); !errors.Is(err, http.ErrServerClosed) {
 		return err
-	case <-ctx.Done():
 	}
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if err := server.Shutdown(within); !errors.Is(err, context.DeadlineExceeded) {
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return server.Close()

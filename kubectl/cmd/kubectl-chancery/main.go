@@ -10,7 +10,7 @@ import (
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/cli/manual"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/kubectl/internal/bundle"
 	"chancery.dev/kubectl/internal/change"
 	"chancery.dev/kubectl/internal/check"
@@ -34,7 +34,7 @@ func root(streams plugin.Streams) *cobra.Command { return plugin.Helpful(command
 
 // commands is the root command with all commands.
 func commands(streams plugin.Streams) *cobra.Command {
-	streams.Out, streams.ErrOut = printable.NewWriter(streams.Out), printable.NewWriter(streams.ErrOut)
+	streams.Out, streams.ErrOut = terminal.NewWriter(streams.Out), terminal.NewWriter(streams.ErrOut)
 	cmd := plugin.New(streams)
 	cmd.AddCommand(
 		check.New(streams),

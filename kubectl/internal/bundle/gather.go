@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/internal/cli/version"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/limits"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"

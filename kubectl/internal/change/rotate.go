@@ -13,7 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/kubectl/internal/plugin"
 )
 

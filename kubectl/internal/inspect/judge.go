@@ -11,7 +11,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 )

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/printable"
 )
 
 // Result is what a check has found.
@@ -134,7 +134,7 @@ func keyOf(public crypto.PublicKey) string {
 
 // add adds a check.
 func (r *Report) add(about string, result Result, whatToDo, format string, args ...any) {
-	r.Checks = append(r.Checks, Check{About: about, Result: result, WhatToDo: whatToDo, Text: printable.Line(fmt.Sprintf(format, args...))})
+	r.Checks = append(r.Checks, Check{About: about, Result: result, WhatToDo: whatToDo, Text: terminal.Line(fmt.Sprintf(format, args...))})
 }
 
 // print writes the report for people: each certificate, then the checks, what is wrong last.
@@ -145,10 +145,10 @@ func (r *Report) print(out io.Writer) {
 	}
 	fmt.Fprintln(out)
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(out, "   %-13s%s\n", name+":", printable.Line(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(out, "   %-13s%s\n", name+":", terminal.Line(fmt.Sprintf(format, args...)))
 	}
 	for i, c := range r.Certificates {
-		fmt.Fprintf(out, "%d  %s\n", i+1, printable.Line(c.Subject))
+		fmt.Fprintf(out, "%d  %s\n", i+1, terminal.Line(c.Subject))
 		line("issuer", "%s", c.Issuer)
 		if len(c.Names) > 0 {
 			line("names", "%s", strings.Join(c.Names, ", "))
@@ -159,7 +159,7 @@ func (r *Report) print(out io.Writer) {
 		line("sha256", "%s", c.SHA256)
 	}
 	if q := r.Request; q != nil {
-		fmt.Fprintf(out, "   %s\n", printable.Line(q.Subject))
+		fmt.Fprintf(out, "   %s\n", terminal.Line(q.Subject))
 		line("names", "%s", cmp.Or(strings.Join(q.Names, ", "), "(none)"))
 		line("key", "%s", q.Key)
 		line("usages", "%s", cmp.Or(strings.Join(q.Usages, ", "), "(none)"))

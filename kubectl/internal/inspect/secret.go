@@ -15,7 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/pki"
 	"chancery.dev/kubectl/internal/plugin"
 )

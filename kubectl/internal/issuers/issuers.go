@@ -24,9 +24,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/waits"
@@ -140,7 +140,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 		switch {
 		case apierrors.IsForbidden(err):
 			unread++
-			notes = append(notes, fmt.Sprintf("%s are left out: you need the right to list them: %s", l.name, printable.Line(err.Error())))
+			notes = append(notes, fmt.Sprintf("%s are left out: you need the right to list them: %s", l.name, terminal.Line(err.Error())))
 		case err != nil:
 			return nil, nil, fmt.Errorf("list the %s: %w", l.name, err)
 		}
@@ -160,7 +160,7 @@ func (o *options) read(ctx context.Context, c client.Client, namespace string) (
 	}
 	parks, err := o.source.Read(ctx, o.flags)
 	if err != nil {
-		return rows, append(notes, "LIMITED UNTIL is left out: only the controller knows it: "+printable.Line(err.Error())), nil
+		return rows, append(notes, "LIMITED UNTIL is left out: only the controller knows it: "+terminal.Line(err.Error())), nil
 	}
 	park(rows, parks)
 	return rows, notes, nil

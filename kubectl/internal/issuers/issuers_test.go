@@ -19,8 +19,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/explain"
 	"chancery.dev/internal/rig"
 	"chancery.dev/kubectl/internal/plugin"
 )

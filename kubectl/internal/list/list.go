@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -189,7 +189,7 @@ func narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, f
 		lines[0][0] = "NAMESPACE/NAME"
 	}
 	for _, r := range rows {
-		lines = append(lines, []string{title(r, namespaces), short(r.State), days(r.Expires, now), printable.Line(r.Cause)})
+		lines = append(lines, []string{title(r, namespaces), short(r.State), days(r.Expires, now), terminal.Line(r.Cause)})
 	}
 	widest := func(column int) (width int) {
 		for _, line := range lines {

@@ -25,8 +25,8 @@ import (
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/cli/version"
-	"chancery.dev/internal/printable"
 )
 
 // Streams are where a command reads and writes.
@@ -125,7 +125,7 @@ func known() meta.RESTMapper {
 // Row writes a row of a table to a tabwriter. Text of strangers in a cell makes no cells and no rows.
 func Row(w io.Writer, cells ...string) {
 	for i, cell := range cells {
-		cells[i] = printable.Line(cell)
+		cells[i] = terminal.Line(cell)
 	}
 	_, _ = fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
 }

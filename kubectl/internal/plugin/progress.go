@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 )
 
 const (
@@ -82,7 +82,7 @@ func (p *Progress) run() {
 			step := p.step
 			p.mu.Unlock()
 			if step != said || now.Sub(at) >= reminder {
-				fmt.Fprintf(p.out, "%s … %s\n", printable.Line(step), now.Sub(p.begin).Round(time.Second))
+				fmt.Fprintf(p.out, "%s … %s\n", terminal.Line(step), now.Sub(p.begin).Round(time.Second))
 				said, at = step, now
 			}
 		}
@@ -91,7 +91,7 @@ func (p *Progress) run() {
 
 // Width is how many columns a terminal has; 0 if that is unknown.
 func Width(out io.Writer) int {
-	file, is := printable.Raw(out).(*os.File)
+	file, is := terminal.Raw(out).(*os.File)
 	if !is {
 		return 0
 	}
@@ -102,7 +102,7 @@ func Width(out io.Writer) int {
 // IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
 	if w, is := stream.(io.Writer); is {
-		stream = printable.Raw(w)
+		stream = terminal.Raw(w)
 	}
 	file, is := stream.(*os.File)
 	return is && term.IsTerminal(int(file.Fd()))

@@ -15,9 +15,9 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/preflight"
 )
 
 // authority checks whether the CA of a CA issuer can sign the Certificate: the CA's validity and its constraints.

@@ -1,6 +1,7 @@
 // Package preflight is the command that tries, before a Certificate is made, whether its issuance can succeed.
 //
-// It asks the API server, DNS, the CA and the routes; internal/preflight of the root module judges the answers.
+// It asks the API server, DNS, the CA and the routes; internal/clientside/preflight of the root module judges the
+// answers.
 package preflight
 
 import (
@@ -16,9 +17,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/preflight"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 )
@@ -148,9 +149,9 @@ func printReport(out io.Writer, r preflight.Report) {
 	const width = len(preflight.NotChecked)
 	for _, f := range r.Findings {
 		what := strings.TrimSpace(f.Check + " " + f.Subject)
-		fmt.Fprintf(out, "  %-*s  %s: %s\n", width, f.Outcome, printable.Line(what), printable.Line(f.Message))
+		fmt.Fprintf(out, "  %-*s  %s: %s\n", width, f.Outcome, terminal.Line(what), terminal.Line(f.Message))
 		if f.WhatToDo != "" {
-			fmt.Fprintf(out, "  %-*s  → %s\n", width, "", printable.Line(f.WhatToDo))
+			fmt.Fprintf(out, "  %-*s  → %s\n", width, "", terminal.Line(f.WhatToDo))
 		}
 	}
 }

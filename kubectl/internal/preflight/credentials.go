@@ -13,7 +13,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/preflight"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/kubectl/internal/plugin"
 )
 

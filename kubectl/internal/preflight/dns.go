@@ -7,10 +7,10 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/preflight"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/dns01"
 )

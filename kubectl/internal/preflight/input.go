@@ -21,8 +21,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/machine/shim"
-	"chancery.dev/internal/preflight"
 	"chancery.dev/kubectl/internal/plugin"
 )
 

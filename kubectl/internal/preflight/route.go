@@ -18,10 +18,10 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/preflight"
 	"chancery.dev/internal/solver/http01"
 	"chancery.dev/internal/solver/tlsalpn01"
 )

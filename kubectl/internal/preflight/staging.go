@@ -17,9 +17,9 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/internal/machine/certificate"
-	"chancery.dev/internal/preflight"
 	"chancery.dev/kubectl/internal/status"
 )
 

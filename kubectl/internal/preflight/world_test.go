@@ -22,7 +22,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/dnspersist"
+	"chancery.dev/internal/acme/dnspersist"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"

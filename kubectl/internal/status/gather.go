@@ -11,8 +11,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/inventory"
 )
 
 // Query says what to explain.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -44,9 +44,9 @@ func (p printer) one(r explain.Report) {
 	if cause != "" {
 		cause = ": " + cause
 	}
-	fmt.Fprintf(p.out, "%s: %s%s\n", printable.Line(r.Title()), p.paint(colourOf(r.Node), printable.Line(head)), printable.Line(cause))
+	fmt.Fprintf(p.out, "%s: %s%s\n", terminal.Line(r.Title()), p.paint(colourOf(r.Node), terminal.Line(head)), terminal.Line(cause))
 	for _, line := range r.Advice(p.now) {
-		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), printable.Line(line.Text))
+		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), terminal.Line(line.Text))
 	}
 	fmt.Fprintln(p.out)
 	p.children(r.Chain(), "")
@@ -92,15 +92,15 @@ func group(g explain.Group) (said []string) {
 	if g.Expired > 0 {
 		what += fmt.Sprintf(", %d expired", g.Expired)
 	}
-	said = append(said, fmt.Sprintf("%s of %s: %s", what, printable.Line(g.Issuer), plugin.Cut(printable.Line(g.Cause), causeLength)))
+	said = append(said, fmt.Sprintf("%s of %s: %s", what, terminal.Line(g.Issuer), plugin.Cut(terminal.Line(g.Cause), causeLength)))
 	if g.WhatToDo != "" {
-		said = append(said, "   what to do: "+printable.Line(g.WhatToDo))
+		said = append(said, "   what to do: "+terminal.Line(g.WhatToDo))
 	}
 	names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
 	if more := len(g.Certificates) - shown; more > 0 {
 		names += fmt.Sprintf(", and %d more", more)
 	}
-	return append(said, "   "+printable.Line(names))
+	return append(said, "   "+terminal.Line(names))
 }
 
 // count is a number of things, in words.
@@ -124,7 +124,7 @@ func (p printer) children(nodes []explain.Node, indent string) {
 
 // node writes an object on a line, and its reason below, unless an object that was made for it says the same.
 func (p printer) node(n explain.Node, branch, below string) {
-	fmt.Fprintf(p.out, "%s%s: %s\n", branch, printable.Line(n.Title()), p.paint(colourOf(n), printable.Line(n.State)))
+	fmt.Fprintf(p.out, "%s%s: %s\n", branch, terminal.Line(n.Title()), p.paint(colourOf(n), terminal.Line(n.State)))
 	says := n.OwnReason()
 	if says == "" {
 		return
@@ -133,7 +133,7 @@ func (p printer) node(n explain.Node, branch, below string) {
 	if len(n.Children) > 0 {
 		mark = "│  "
 	}
-	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, printable.Line(says))
+	fmt.Fprintf(p.out, "%s%s%s\n", below, mark, terminal.Line(says))
 }
 
 func colourOf(n explain.Node) string {

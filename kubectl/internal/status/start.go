@@ -19,10 +19,10 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/machine/shim"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/printable"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -286,7 +286,7 @@ func warning(ctx context.Context, c client.Client, about explain.Node) string {
 			at = events.Items[i].EventTime.Time
 		}
 		if at.After(last) {
-			last, said = at, printable.Line(events.Items[i].Message)
+			last, said = at, terminal.Line(events.Items[i].Message)
 		}
 	}
 	return said

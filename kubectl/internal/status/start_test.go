@@ -22,7 +22,7 @@ import (
 	"chancery.dev/api"
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/pki"
 )
 

@@ -17,8 +17,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/yaml"
 
-	"chancery.dev/internal/explain"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
+	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -95,7 +95,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams, args []string)
 	}
 	p := printer{out: streams.Out, colour: coloured(streams.Out)}
 	if p.colour {
-		p.out = printable.Raw(streams.Out)
+		p.out = terminal.Raw(streams.Out)
 	}
 	if o.watch {
 		return follow(cmd.Context(), c, q, p)
@@ -169,7 +169,7 @@ func Encode[T any](out io.Writer, format string, items []T) error {
 	}
 	text, err := json.MarshalIndent(map[string]any{"items": items}, "", "  ")
 	if err == nil && format == "yaml" {
-		text, err = yaml.JSONToYAML([]byte(printable.Text(string(text)))) // it takes control characters only as escapes
+		text, err = yaml.JSONToYAML([]byte(terminal.Text(string(text)))) // it takes control characters only as escapes
 	}
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"chancery.dev/internal/explain"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // TestColoursAreTheOnlyEscapes: a terminal with colours gets no other control characters than those of the colours.

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/inventory"
+	"chancery.dev/internal/clientside/inventory"
 )
 
 // fresh goes to the top of a terminal, and clears it.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"chancery.dev/internal/cli"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 )
 
 // Level says how much a finding matters.
@@ -77,7 +77,7 @@ func (r *Report) print(out io.Writer) error {
 		if len(f.Objects) > 0 {
 			message += ": " + few(f.Objects)
 		}
-		fmt.Fprintf(b, "%-6s %-12s %s\n", level, f.About, printable.Line(message))
+		fmt.Fprintf(b, "%-6s %-12s %s\n", level, f.About, terminal.Line(message))
 		if f.Help != "" {
 			fmt.Fprintf(b, "%-6s %-12s > %s\n", "", "", f.Help)
 		}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"chancery.dev/examples"
-	"chancery.dev/internal/printable"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/standalone/controlplane"
 	"chancery.dev/standalone/demo"
 )
@@ -241,7 +241,7 @@ func withoutProxy() error {
 
 // terminalSize returns how to ask for the size of the terminal that out is, or nil if it is none.
 func terminalSize(out io.Writer) func() (width, height int) {
-	file, ok := printable.Raw(out).(*os.File)
+	file, ok := terminal.Raw(out).(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}

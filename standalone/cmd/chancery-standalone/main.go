@@ -9,8 +9,8 @@ import (
 
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/cli/manual"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/cli/version"
-	"chancery.dev/internal/printable"
 )
 
 //go:generate go test -count=1 -run ^TestReference$ . -update
@@ -18,8 +18,8 @@ import (
 func main() {
 	cli.LimitMemory(os.Getenv)
 	root := newCommand()
-	root.SetOut(printable.NewWriter(os.Stdout))
-	root.SetErr(printable.NewWriter(os.Stderr))
+	root.SetOut(terminal.NewWriter(os.Stdout))
+	root.SetErr(terminal.NewWriter(os.Stderr))
 	if err := root.ExecuteContext(cli.UntilStopped()); err != nil {
 		root.PrintErrln("error:", err)
 		os.Exit(1)

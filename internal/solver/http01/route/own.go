@@ -9,7 +9,7 @@ import (
 	gwapiv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/attach"
+	"chancery.dev/internal/machine/listeners"
 	"chancery.dev/internal/machine/service"
 )
 
@@ -65,5 +65,5 @@ func (p *parents) granted(ctx context.Context, from string, to types.NamespacedN
 		}
 		p.grants, p.grantsAt = list.Items, now
 	}
-	return attach.Granted(p.grants, from, to), nil
+	return listeners.Granted(p.grants, from, to), nil
 }

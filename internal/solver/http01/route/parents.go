@@ -15,7 +15,7 @@ import (
 	gwapiv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
 	acmev1 "chancery.dev/api/acme/v1"
-	"chancery.dev/internal/attach"
+	"chancery.dev/internal/machine/listeners"
 )
 
 // lookFor is how long a parent is remembered that was read, so that Challenges that come together read it once. It is
@@ -23,34 +23,34 @@ import (
 const lookFor = 3 * time.Second
 
 // attachment returns the parents that the HTTPRoute of a Challenge attaches to.
-func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (attach.Choice, error) {
-	route := attach.Route{Namespace: c.Namespace, Host: strings.ToLower(hostOf(c))}
-	var parents []attach.Parent
+func (r *Router) attachment(ctx context.Context, c *acmev1.Challenge) (listeners.Choice, error) {
+	route := listeners.Route{Namespace: c.Namespace, Host: strings.ToLower(hostOf(c))}
+	var parents []listeners.Parent
 	for _, ref := range c.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs {
 		p, err := r.parents.parent(ctx, ref, c.Namespace, c.Namespace)
 		if err != nil {
-			return attach.Choice{}, err
+			return listeners.Choice{}, err
 		}
 		if needsLabels(p, c.Namespace) || p.Gateway != nil && needsLabels(*p.Gateway, c.Namespace) {
 			namespace, hidden, err := look(ctx, r.parents, client.ObjectKey{Name: c.Namespace}, &corev1.Namespace{})
 			if err != nil {
-				return attach.Choice{}, err
+				return listeners.Choice{}, err
 			}
 			if hidden.why != "" {
-				p = attach.Parent{Ref: ref, AsWritten: true, Note: fmt.Sprintf("whether %s admits namespace %s is not known: %s", p, c.Namespace, hidden.why)}
+				p = listeners.Parent{Ref: ref, AsWritten: true, Note: fmt.Sprintf("whether %s admits namespace %s is not known: %s", p, c.Namespace, hidden.why)}
 			} else {
 				route.Labels = namespace.Labels
 			}
 		}
 		parents = append(parents, p)
 	}
-	return attach.Choose(parents, route), nil
+	return listeners.Choose(parents, route), nil
 }
 
 // needsLabels reports whether the labels of a route's namespace are to be read for a parent. They are read for each one
 // of another namespace: whether they can be read must not tell whether it exists.
-func needsLabels(p attach.Parent, namespace string) bool {
-	return !p.AsWritten && (p.Namespace != namespace || attach.NeedsLabels(p.Listeners))
+func needsLabels(p listeners.Parent, namespace string) bool {
+	return !p.AsWritten && (p.Namespace != namespace || listeners.NeedsLabels(p.Listeners))
 }
 
 // parents reads the parents of HTTPRoutes: one at a time, when a Challenge needs them, and without a watch, which would
@@ -84,33 +84,33 @@ type unseen struct {
 // parent reads the object that a parentRef of an object in a namespace names, for a route in a namespace. The reference
 // is used as it is written if it names a section or port, is no kind of the Gateway API, or cannot be read. One of
 // another namespace that does not exist has no listeners.
-func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, namespace, routeNamespace string) (attach.Parent, error) {
-	kind, key := attach.Target(ref, namespace)
+func (p *parents) parent(ctx context.Context, ref gwapiv1.ParentReference, namespace, routeNamespace string) (listeners.Parent, error) {
+	kind, key := listeners.Target(ref, namespace)
 	switch {
-	case attach.Named(ref):
-		return attach.Parent{Ref: ref, AsWritten: true}, nil
+	case listeners.Named(ref):
+		return listeners.Parent{Ref: ref, AsWritten: true}, nil
 	case kind == "Gateway":
 		out, found, err := lookAt(ctx, p, ref, key, routeNamespace, &gwapiv1.Gateway{})
 		if err == nil && !out.AsWritten {
-			out.Listeners = attach.Of(found)
+			out.Listeners = listeners.Of(found)
 		}
 		return out, err
 	case kind == "ListenerSet":
 		return p.listenerSet(ctx, ref, key, routeNamespace)
 	default:
-		return attach.Parent{Ref: ref, AsWritten: true}, nil
+		return listeners.Parent{Ref: ref, AsWritten: true}, nil
 	}
 }
 
-func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey, routeNamespace string) (attach.Parent, error) {
+func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, key client.ObjectKey, routeNamespace string) (listeners.Parent, error) {
 	out, found, err := lookAt(ctx, p, ref, key, routeNamespace, &gwapiv1.ListenerSet{})
 	if err != nil || out.AsWritten || found.Name == "" {
 		return out, err
 	}
-	out.Listeners = attach.OfSet(found)
+	out.Listeners = listeners.OfSet(found)
 	of := found.Spec.ParentRef
 	by := gwapiv1.ParentReference{Group: of.Group, Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}
-	_, at := attach.Target(by, found.Namespace)
+	_, at := listeners.Target(by, found.Namespace)
 	by.Namespace = new(gwapiv1.Namespace(at.Namespace)) // the route may be in another one
 	gateway, err := p.parent(ctx, by, at.Namespace, routeNamespace)
 	if err == nil && !gateway.AsWritten {
@@ -123,8 +123,8 @@ func (p *parents) listenerSet(ctx context.Context, ref gwapiv1.ParentReference, 
 // written.
 func lookAt[T client.Object](
 	ctx context.Context, p *parents, ref gwapiv1.ParentReference, key client.ObjectKey, routeNamespace string, into T,
-) (attach.Parent, T, error) {
-	out := attach.Parent{Ref: ref, Namespace: key.Namespace}
+) (listeners.Parent, T, error) {
+	out := listeners.Parent{Ref: ref, Namespace: key.Namespace}
 	found, hidden, err := look(ctx, p, key, into)
 	if err == nil && hidden.why != "" && (!hidden.absent || key.Namespace == routeNamespace) {
 		out.AsWritten, out.Note = true, fmt.Sprintf("%s %s", out, hidden.why)

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/service"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/slow"
 	"chancery.dev/internal/solver"
@@ -163,7 +163,7 @@ func (w *world) process(t *testing.T, requests int, carriedOut bool) *route.Rout
 		t.Fatal(err)
 	}
 	options := w.options
-	options.Client, options.Services = live, overlay.New(cached, w.now)
+	options.Client, options.Services = live, ownwrites.New(cached, w.now)
 	return route.New(options)
 }
 

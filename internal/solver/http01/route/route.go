@@ -1,8 +1,8 @@
 // Package route makes the route from the internet to the Responder of HTTP-01 challenges. For each Challenge, the
 // package makes an Ingress, a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service behind the route
-// if the Service does not exist yet (spec §5.8, but with fixed names). internal/controller/services keeps the Service.
-// If the solver or the operator asks for it, each Challenge gets a pod and a Service, and this pod answers, not the
-// Responder.
+// if the Service does not exist yet (spec §5.8, but with fixed names). internal/controller/responderservices keeps the
+// Service. If the solver or the operator asks for it, each Challenge gets a pod and a Service, and this pod answers,
+// not the Responder.
 //
 // The package answers no challenge and checks none: internal/solver/http01 does both.
 package route
@@ -26,9 +26,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/service"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/solver"
 )
 
@@ -50,8 +50,6 @@ const (
 	ReasonNoListener = "NoAttachableListener"
 	// ReasonIngressMissing: the Ingress to be edited does not exist.
 	ReasonIngressMissing = "IngressNotFound"
-	// ReasonServiceTaken: somebody else has a Service of the name that is needed.
-	ReasonServiceTaken = service.ReasonTaken
 	// ReasonNoResponder: nobody would answer.
 	ReasonNoResponder = "NoResponder"
 	// ReasonRouteTaken: somebody else has an object of the name that is needed.
@@ -63,7 +61,7 @@ type Options struct {
 	// Client reads from and writes to the API server, without a cache.
 	Client client.Client
 	// Services reads Services from the cache, own writes included, and makes them.
-	Services *overlay.Client
+	Services *ownwrites.Client
 	// Cache has the EndpointSlices of the responder.
 	Cache client.Reader
 	// Responder is the Service of the responder.

@@ -31,11 +31,11 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/controller/services"
+	"chancery.dev/internal/controller/responderservices"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/service"
-	"chancery.dev/internal/overlay"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01/route"
@@ -94,7 +94,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 	}
 	rc := rig.Cluster(t)
 	options := cache.Options{DefaultNamespaces: w.scope}
-	if err := services.Narrow(&options, w.responder); err != nil {
+	if err := responderservices.Narrow(&options, w.responder); err != nil {
 		t.Fatal(err)
 	}
 	m, err := ctrl.NewManager(rc, ctrl.Options{Scheme: scheme, Logger: w.log, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: options})
@@ -114,7 +114,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over, extra := overlay.New(cached, w.now), map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
+	over, extra := ownwrites.New(cached, w.now), map[string]string{"team": "web", acmev1.HTTP01SolverLabel: "overridden"}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.engine = engine.New(ctx, engine.Options{Client: over, Now: w.now})
 	deps := &controller.Deps{Manager: m, Client: over, Engine: w.engine, Now: w.now}
@@ -122,7 +122,7 @@ func (w *world) start(t *testing.T) (stop func()) {
 		Client: direct, Services: over, Cache: m.GetCache(), Responder: w.responder, Pods: w.pods, ExtraLabels: extra, Now: w.now,
 	}
 	w.router = route.New(w.options)
-	if err := services.Setup(ctx, deps, services.Options{Responder: w.responder, Pods: w.pods, Direct: w.router.Direct, ExtraLabels: extra}); err != nil {
+	if err := responderservices.Setup(ctx, deps, responderservices.Options{Responder: w.responder, Pods: w.pods, Direct: w.router.Direct, ExtraLabels: extra}); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

@@ -21,6 +21,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/service"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/solver"
 	"chancery.dev/internal/solver/http01/route"
@@ -171,7 +172,7 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	task := w.challenge(t, "c", "www.example.test", byIngress())
 	for range 2 {
 		err := w.router.Present(t.Context(), task)
-		if f := fault.Of(err); f == nil || f.Reason != route.ReasonServiceTaken || !strings.Contains(err.Error(), serviceName) {
+		if f := fault.Of(err); f == nil || f.Reason != service.ReasonTaken || !strings.Contains(err.Error(), serviceName) {
 			t.Errorf("Present: %v", err)
 		}
 	}

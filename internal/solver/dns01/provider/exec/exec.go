@@ -21,9 +21,9 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"chancery.dev/internal/fairshare"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
-	"chancery.dev/internal/share"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
@@ -84,7 +84,7 @@ type Pool struct {
 	o   Options
 	ctx context.Context //nolint:containedctx // the life of the processes, which outlives any caller's context
 	// places are those of processes.
-	places *share.Places
+	places *fairshare.Places
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -101,7 +101,7 @@ func New(ctx context.Context, o Options) (*Pool, error) {
 	if o.Limits == nil {
 		o.Limits = limit.New(limit.Options{})
 	}
-	p := &Pool{o: o, ctx: ctx, places: share.New(o.MaxProcesses), workers: map[string]*worker{}}
+	p := &Pool{o: o, ctx: ctx, places: fairshare.New(o.MaxProcesses), workers: map[string]*worker{}}
 	context.AfterFunc(ctx, p.close)
 	return p, nil
 }
@@ -225,7 +225,7 @@ func (p *Pool) acquire(path string, c Config) (*worker, error) {
 	w, ok := p.workers[key]
 	if !ok {
 		p.sweep()
-		w = &worker{pool: p, key: key, credential: credential, path: path, config: c, turn: share.New(1), open: map[string]struct{}{}}
+		w = &worker{pool: p, key: key, credential: credential, path: path, config: c, turn: fairshare.New(1), open: map[string]struct{}{}}
 		p.workers[key] = w
 	}
 	w.refs++

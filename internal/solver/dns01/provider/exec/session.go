@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/kube/term"
 	"chancery.dev/internal/solver/dns01/wire"
-	"chancery.dev/internal/term"
 )
 
 // errEnded: the program ended, or closed the connection, without an answer.

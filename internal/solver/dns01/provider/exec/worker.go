@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"chancery.dev/internal/fairshare"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/share"
 	"chancery.dev/internal/solver/dns01"
 	"chancery.dev/internal/solver/dns01/provider/limit"
 	"chancery.dev/internal/solver/dns01/wire"
@@ -37,7 +37,7 @@ type worker struct {
 	refs int
 
 	// turn is held while the fields below are used.
-	turn    *share.Places
+	turn    *fairshare.Places
 	session *session
 	// holder is the tenant whose place the process has.
 	holder   string

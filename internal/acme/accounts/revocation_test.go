@@ -1,0 +1,102 @@
+package accounts_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/acme"
+	"chancery.dev/internal/acme/accounts"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/pki"
+)
+
+// issue has an account's CA issue a certificate for a key.
+func issue(t *testing.T, a *accounts.Account, csr []byte) (der []byte) {
+	t.Helper()
+	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
+		t.Helper()
+		out := order1(t, a, action)
+		if out.Failure != nil {
+			t.Fatalf("%s: %s", action.Step, out.Failure.Error())
+		}
+		return out
+	}
+	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})}).Order
+	authz := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations[0]
+	offered := authz.Challenges[0]
+	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}
+	spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
+	if out := challenge1(t, a, acmeflow.ChallengeAccept, spec); out.Failure != nil {
+		t.Fatal(out.Failure.Error())
+	}
+	finalized := false
+	for deadline := time.Now().Add(2 * time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		if order.Status == "ready" && !finalized {
+			finalized = true
+			do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
+		}
+		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	}
+	certs, err := pki.DecodeChain(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs[0].Raw
+}
+
+// TestRevoke: by the account that has the certificate; by any other only with the certificate's own key; and once
+// it is revoked, that is a success.
+func TestRevoke(t *testing.T) {
+	w := newWorld(t)
+	owner, other := w.registered(t, w.server()), w.registered(t, w.server())
+	var certs [][]byte
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"a.example.com"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		certs = append(certs, issue(t, owner, csr))
+	}
+	if f := fault.Of(owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded)); f != nil {
+		t.Fatalf("by its account: %+v", f)
+	}
+	if f := fault.Of(owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded)); f != nil {
+		t.Errorf("again: %+v", f)
+	}
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], nil, acme.ReasonSuperseded)); f == nil || f.Class != fault.ClassRefused || !strings.Contains(f.Error(), "not associated with account") {
+		t.Errorf("by another account: %+v", f)
+	}
+	stranger, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], stranger, acme.ReasonKeyCompromise)); f == nil || f.Class != fault.ClassRefused {
+		t.Errorf("by another key: %+v", f)
+	}
+	if f := fault.Of(other.Revoke(t.Context(), certs[1], key, acme.ReasonKeyCompromise)); f != nil {
+		t.Errorf("by its own key: %+v", f)
+	}
+	w.answer.Store(&answer{at: "/revoke-cert", retryAfter: "60", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
+	if f := fault.Of(owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassRateLimited || f.Delay != time.Minute {
+		t.Errorf("refused for now: %+v", f)
+	}
+	if until, _ := owner.Parked(); !until.Equal(w.now.Add(time.Minute)) {
+		t.Errorf("parked until %s", until)
+	}
+	w.answer.Store(nil)
+	if f := fault.Of(owner.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassNotProcessed {
+		t.Errorf("while the account is parked: %+v", f)
+	}
+	without := ariServer(t, "", http.NotFound)
+	if f := fault.Of(without.Revoke(t.Context(), certs[1], key, acme.ReasonUnspecified)); f == nil || f.Class != fault.ClassRefused {
+		t.Errorf("where nothing can be revoked: %+v", f)
+	}
+}

@@ -1,0 +1,402 @@
+// Package externalissuers writes the table of the kinds of external issuers for the admission policies. The table has
+// the plural name of each kind, and whether the kind is namespaced (spec §11.4). At the start the package learns the
+// served kinds by discovery. Later it reads a CustomResourceDefinition once, when the definition appears or changes.
+// Entries of other writers stay.
+package externalissuers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/discovery"
+	informersv1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/api"
+)
+
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=cert-manager,resources=configmaps,resourceNames=chancery-external-issuers,verbs=get;list;watch;create;patch
+
+// Owner is the field manager of the entries that are kept.
+const Owner = "chancery"
+
+// awayRetry is how soon discovery is tried again that has missed groups.
+const awayRetry = 5 * time.Minute
+
+// Options are what a Keeper is made with.
+type Options struct {
+	// Config and HTTP reach the API server.
+	Config *rest.Config
+	HTTP   *http.Client
+	// Reader reads from the API server, not from a cache.
+	Reader client.Reader
+	// Namespace holds the table: the bindings of the admission policies name the namespace.
+	Namespace string
+	// Failed is told what is wrong with a watch.
+	Failed toolscache.WatchErrorHandlerWithContext
+	Log    logr.Logger
+}
+
+// Keeper keeps the table while it runs. It runs on the leader only.
+type Keeper struct {
+	o       Options
+	clients kubernetes.Interface
+	queue   workqueue.TypedRateLimitingInterface[string]
+	crds    toolscache.SharedIndexInformer
+	table   toolscache.SharedIndexInformer
+
+	// entries are what the table is to have, written is what it has got, at which resource version. Entries are nil
+	// before discovery.
+	entries, written map[string]string
+	at               string
+	// belongs are the labels and annotations of the table: who has made it says there that it is theirs.
+	belongs metav1.ObjectMeta
+	// seen are the definitions that the entries are from.
+	seen map[string]version
+	// away says that discovery has missed groups.
+	away bool
+}
+
+// version tells apart the contents of a definition: another one by the same name begins with generation 1 again.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(definition metav1.Object) version {
+	return version{definition.GetUID(), definition.GetGeneration()}
+}
+
+// New makes a Keeper.
+func New(o Options) (*Keeper, error) {
+	clients, err := kubernetes.NewForConfigAndClient(o.Config, o.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(o.Config), o.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{
+		o: o, clients: clients, seen: map[string]version{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)),
+		crds: metadatainformer.NewFilteredMetadataInformer(names,
+			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+			"", 0, toolscache.Indexers{}, nil).Informer(),
+		table: informersv1.NewFilteredConfigMapInformer(clients, o.Namespace, 0, toolscache.Indexers{},
+			func(l *metav1.ListOptions) {
+				l.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, api.ExternalIssuersName).String()
+			}),
+	}
+	for informer, key := range map[toolscache.SharedIndexInformer]func(any) string{k.crds: nameOf, k.table: func(any) string { return "" }} {
+		if err := k.listen(informer, key); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+// listen queues what has changed by its key.
+func (k *Keeper) listen(informer toolscache.SharedIndexInformer, key func(any) string) error {
+	if err := informer.SetTransform(thin); err != nil {
+		return err
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(k.o.Failed); err != nil {
+		return err
+	}
+	add := func(object any) { k.queue.Add(key(object)) }
+	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: add, UpdateFunc: func(_, now any) { add(now) }, DeleteFunc: add,
+	})
+	return err
+}
+
+// thin leaves the name and the version of a definition.
+func thin(object any) (any, error) {
+	if o, is := object.(*metav1.PartialObjectMetadata); is {
+		o.ObjectMeta = metav1.ObjectMeta{Name: o.Name, UID: o.UID, Generation: o.Generation, ResourceVersion: o.ResourceVersion}
+	}
+	return object, nil
+}
+
+func nameOf(object any) string {
+	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// Start implements manager.Runnable.
+func (k *Keeper) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, k.queue.ShutDown)()
+	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at
+	// once.
+	if _, err := k.write(ctx, Owner+"-table", nil); err != nil {
+		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
+	}
+	go k.crds.RunWithContext(ctx)
+	go k.table.RunWithContext(ctx)
+	if !toolscache.WaitForCacheSync(ctx.Done(), k.crds.HasSynced, k.table.HasSynced) {
+		return nil
+	}
+	k.queue.Add("")
+	for {
+		name, over := k.queue.Get()
+		if over {
+			return nil
+		}
+		if err := k.sync(ctx, name); err != nil && ctx.Err() == nil {
+			k.o.Log.Error(err, "cannot keep the table of external issuers, trying again")
+			k.queue.AddRateLimited(name)
+		} else {
+			k.queue.Forget(name)
+		}
+		k.queue.Done(name)
+	}
+}
+
+// sync looks at the definition of a name, or at the table if there is none.
+func (k *Keeper) sync(ctx context.Context, name string) error {
+	if k.entries == nil || k.away && name == "" {
+		if err := k.discover(); err != nil {
+			return err
+		}
+	}
+	changed := name == ""
+	if name != "" {
+		var err error
+		if changed, err = k.learn(ctx, name); err != nil {
+			return err
+		}
+	}
+	if !changed || k.upToDate() {
+		return nil
+	}
+	if err := k.restore(ctx); err != nil {
+		return err
+	}
+	applied, err := k.write(ctx, Owner, k.entries)
+	if err == nil {
+		k.written, k.at = maps.Clone(k.entries), applied.ResourceVersion
+	}
+	return err
+}
+
+// restore makes a table that was deleted anew, with the labels and annotations that it had: Helm, for example, takes
+// only what is marked as its own into a release.
+func (k *Keeper) restore(ctx context.Context) error {
+	if stored := k.stored(); stored != nil {
+		k.belongs = metav1.ObjectMeta{Labels: stored.Labels, Annotations: stored.Annotations}
+		return nil
+	}
+	// A field manager of its own: to apply the table by another one would take the labels away again.
+	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithLabels(k.belongs.Labels).WithAnnotations(k.belongs.Annotations)
+	_, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner + "-restored"})
+	if err != nil && len(Conflicts(err)) == 0 { // a conflict: somebody else has made it
+		return fmt.Errorf("make the ConfigMap %s anew: %w", api.ExternalIssuersName, err)
+	}
+	return nil
+}
+
+func (k *Keeper) write(ctx context.Context, owner string, entries map[string]string) (*corev1.ConfigMap, error) {
+	return Write(ctx, k.clients.CoreV1().ConfigMaps(k.o.Namespace), owner, k.o.Namespace, entries)
+}
+
+// Write applies entries to the table of a namespace, as those of a field manager. An entry that somebody else has set
+// to another value stays: whoever keeps it in a repository would set it again.
+func Write(ctx context.Context, tables corev1client.ConfigMapInterface, owner, namespace string, entries map[string]string) (*corev1.ConfigMap, error) {
+	entries = maps.Clone(entries)
+	for {
+		table := acv1.ConfigMap(api.ExternalIssuersName, namespace).WithData(entries)
+		applied, err := tables.Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner})
+		left := len(entries)
+		for _, conflict := range Conflicts(err) {
+			delete(entries, strings.TrimPrefix(conflict.Field, ".data."))
+		}
+		if len(entries) == left {
+			return applied, err
+		}
+	}
+}
+
+// Conflicts returns the fields because of which a server-side apply has failed: others manage them.
+func Conflicts(err error) []metav1.StatusCause {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(status.Status().Details.Causes), func(c metav1.StatusCause) bool {
+		return c.Type != metav1.CauseTypeFieldManagerConflict
+	})
+}
+
+// stored is the table as the watch shows it; nil if there is none.
+func (k *Keeper) stored() *corev1.ConfigMap {
+	stored, _, _ := k.table.GetStore().GetByKey(k.o.Namespace + "/" + api.ExternalIssuersName)
+	table, _ := stored.(*corev1.ConfigMap)
+	return table
+}
+
+// upToDate reports whether the table has the entries. Once others have written the table, that is not known: chancery
+// install may have added entries as ours that are over.
+func (k *Keeper) upToDate() bool {
+	stored := k.stored()
+	return stored != nil && stored.ResourceVersion == k.at && maps.Equal(k.written, k.entries)
+}
+
+// discover asks what is served. What is known of a group whose own API server is away stays, and discovery is tried
+// again.
+func (k *Keeper) discover() error {
+	entries, away, err := Discover(k.clients.Discovery())
+	if err != nil {
+		return err
+	}
+	before, again := k.entries, k.entries != nil
+	if table := k.stored(); !again && table != nil {
+		before = table.Data
+	}
+	for kind, entry := range before {
+		_, group, _ := strings.Cut(kind, ".")
+		if _, served := entries[kind]; !served && (again || slices.Contains(away, group)) {
+			entries[kind] = entry
+		}
+	}
+	k.entries, k.away = entries, len(away) > 0
+	if k.away {
+		k.queue.AddAfter("", awayRetry)
+	}
+	return nil
+}
+
+// Discover returns the entries of what is served, and the groups whose own API servers are away.
+func Discover(from discovery.DiscoveryInterface) (entries map[string]string, away []string, err error) {
+	_, lists, err := from.ServerGroupsAndResources()
+	failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err)
+	if err != nil && !partly {
+		return nil, nil, fmt.Errorf("discover the kinds that are served: %w", err)
+	}
+	for gv := range failed {
+		if mayHaveIssuers(gv.Group) {
+			away = append(away, gv.Group)
+		}
+	}
+	entries = map[string]string{}
+	for _, list := range lists {
+		group, _, _ := strings.Cut(list.GroupVersion, "/")
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				add(entries, group, r.Kind, r.Name, r.Namespaced)
+			}
+		}
+	}
+	return entries, away, nil
+}
+
+// mayHaveIssuers reports whether a group may have external issuers: Kubernetes' own groups, and those of cert-manager,
+// have none.
+func mayHaveIssuers(group string) bool {
+	ours := group == "cert-manager.io" || group == "acme.cert-manager.io"
+	return strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && !ours
+}
+
+// add notes a kind.
+func add(entries map[string]string, group, kind, plural string, namespaced bool) {
+	key, scope := kind+"."+group, "Cluster"
+	if namespaced {
+		scope = "Namespaced"
+	}
+	if mayHaveIssuers(group) && len(validation.IsConfigMapKey(key)) == 0 {
+		entries[key] = plural + " " + scope
+	}
+}
+
+// learn notes what a definition says, and reports whether that is news. One that was discovered is not read.
+func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
+	object, exists, err := k.crds.GetStore().GetByKey(name)
+	if err != nil {
+		return false, err
+	}
+	if !exists {
+		delete(k.seen, name)
+		return k.forget(name), nil
+	}
+	found, err := meta.Accessor(object)
+	if err != nil {
+		return false, err
+	}
+	before, known := k.seen[name]
+	if known && before == versionOf(found) || !known && k.has(name) {
+		k.seen[name] = versionOf(found)
+		return false, nil
+	}
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	if err := k.o.Reader.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+		return false, client.IgnoreNotFound(err) // its end is an event too
+	}
+	text := func(path ...string) string {
+		value, _, _ := unstructured.NestedString(crd.Object, append([]string{"spec"}, path...)...)
+		return value
+	}
+	k.forget(name) // the kind may have been renamed
+	add(k.entries, text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
+	k.seen[name] = versionOf(crd)
+	return true, nil
+}
+
+// has reports whether there is an entry of a definition: its name is <plural>.<group>.
+func (k *Keeper) has(name string) bool {
+	for range k.of(name) {
+		return true
+	}
+	return false
+}
+
+// forget removes the entries of a definition, and reports whether there were any.
+func (k *Keeper) forget(name string) bool {
+	had := k.has(name)
+	for kind := range k.of(name) {
+		delete(k.entries, kind)
+	}
+	return had
+}
+
+// of yields the entries of a definition.
+func (k *Keeper) of(name string) func(yield func(kind string) bool) {
+	plural, group, _ := strings.Cut(name, ".")
+	return func(yield func(string) bool) {
+		for kind, entry := range k.entries {
+			if strings.HasPrefix(entry, plural+" ") && strings.HasSuffix(kind, "."+group) && len(kind) > len(group) &&
+				!strings.Contains(strings.TrimSuffix(kind, "."+group), ".") && !yield(kind) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,17 @@
+// Package informers says how the informers of a process list, what they keep of an object, and when they have synced.
+//
+// They list in pages (NewPagedInformer), and keep of each object what decisions need (ThinCertificate, Requests). Of an
+// issued CertificateRequest, Requests keeps the PKCS#10 request and the certificate until the Certificate has stored
+// both. Secrets have watches of their own: package secrets.
+package informers
+
+import toolscache "k8s.io/client-go/tools/cache"
+
+// LastOf returns the object that an event of an informer is about, as it was last seen.
+func LastOf[T any](obj any) (T, bool) {
+	if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	t, ok := obj.(T)
+	return t, ok
+}
