@@ -58,7 +58,7 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 	}
 	if s.Untrusted != "" {
 		// A process that died may have presented without writing so.
-		d.next.Presented = d.next.Presented || d.mayBePresented() && !d.presentsNowhere()
+		d.next.Presented = d.next.Presented || d.mayBePresented()
 		return d.end(acmev1.Errored, of(fault.ClassConfiguration), s.Untrusted)
 	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {

@@ -51,13 +51,6 @@ func (d *challengeDecision) mayBePresented() bool {
 	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
 }
 
-// presentsNowhere reports whether the last call was a Present that found no zone, and no Present of this process has
-// changed anything. Then there is nothing to clean up, and a clean-up would find no zone either.
-func (d *challengeDecision) presentsNowhere() bool {
-	m := d.Memory
-	return m.Failed == ChallengePresent && m.Failure.Reason == fault.ReasonNoZone && !m.Touched
-}
-
 // release drops the finalizer. A Challenge that stays says that nothing of it is presented any more. Most Orders delete
 // their valid Challenges within seconds: waiting for that saves the write.
 func (d *challengeDecision) release() ChallengeAction {
@@ -103,8 +96,11 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
 		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
 	}
-	// No zone now, and none ever seen: there is nothing to wait for.
-	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && !d.Challenge.Status.Presented
+	// No zone now, and none ever seen: there is nothing to wait for. Of an untrusted Challenge, presented may be a guess,
+	// which has no time.
+	stored := d.Challenge.Status
+	guess := stored.State == acmev1.Errored && stored.PresentedAt == nil
+	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && (!stored.Presented || guess)
 	switch {
 	case nowhere:
 		return d.abandon(acmev1.ChallengeReasonCleanUpError, m.Failure.Error())

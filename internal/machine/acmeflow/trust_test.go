@@ -116,11 +116,48 @@ func TestDisowned(t *testing.T) {
 	presenting := queued.processing().read(acme.StatusPending, acme.StatusPending)
 	presenting.Memory = presenting.Memory.Started(ChallengePresent, start)
 	ends(presenting, ChallengeWait) // for what is under way
+}
+
+// TestGuessOfPresented: where a Challenge that nobody vouches for may have been presented, one clean-up is sent. It is
+// the last if it finds no zone and no Present of this process has changed anything. A record that is known to have been
+// presented is looked for as long as that of any other Challenge.
+func TestGuessOfPresented(t *testing.T) {
+	t.Parallel()
 	noZone := failure(fault.ClassConfiguration, "no zone")
 	noZone.Reason = fault.ReasonNoZone
-	nowhere := queued.processing().read(acme.StatusPending, acme.StatusPending)
-	nowhere.Memory = nowhere.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: noZone})
-	ends(nowhere, ChallengeRemoveFinalizer) // a clean-up would fail for as long as it is tried
-	nowhere.Memory.Touched = true
-	ends(nowhere, ChallengeCleanUp)
+	tried := newChallengeState().processing().read(acme.StatusPending, acme.StatusPending)
+	tried.Memory = tried.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: noZone})
+	presenting := tried
+	presenting.Memory = presenting.Memory.Started(ChallengePresent, start)
+	touched := presenting
+	touched.Memory = touched.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: failure(fault.ClassUnavailable, "no answer")})
+	for name, c := range map[string]struct {
+		s    ChallengeState
+		dies bool // the process ends once errored is written, and another one cleans up
+		last bool
+	}{
+		"no zone was found":                       {s: tried, last: true},
+		"no zone was found, and the process dies": {s: tried, dies: true, last: true},
+		"a Present is under way":                  {s: presenting, dies: true, last: true},
+		"a Present may have changed something":    {s: touched},
+		"it was presented":                        {s: tried.presented()},
+		"it was presented, and the process dies":  {s: tried.presented(), dies: true},
+		"another process died while it presented": {s: newChallengeState().processing(), last: true},
+	} {
+		s := c.s
+		s.Untrusted = "No Order controls it"
+		s = s.with(func(ch *acmev1.Challenge) { ch.Status = *DecideChallenge(s, start).Status })
+		s.Memory.Finished()
+		if c.dies {
+			s.Memory = ChallengeMemory{}
+		}
+		s = s.deleted()
+		if a := DecideChallenge(s, start); a.Step != ChallengeCleanUp {
+			t.Errorf("%s: no clean-up is sent: %s", name, a.text(start))
+		}
+		s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: noZone})
+		if a := DecideChallenge(s, start); (a.Step == ChallengeRemoveFinalizer) != c.last || c.last && a.Event == nil {
+			t.Errorf("%s: after a clean-up that found no zone: %s", name, a.text(start))
+		}
+	}
 }
