@@ -44,9 +44,7 @@ type Cost struct {
 // own.
 func Linear(t *testing.T, bound int, prepare func(size int) (do func())) {
 	t.Helper()
-	if underRace {
-		t.Skip("the race detector costs more than what is measured")
-	}
+	NotUnderRace(t)
 	few, all := prepare(bound/part), prepare(bound)
 	eighth, whole, problem := Measure(few), Measure(all), ""
 	for range tries {
@@ -58,6 +56,15 @@ func Linear(t *testing.T, bound int, prepare func(size int) (do func())) {
 	t.Logf("%d: %s; %d: %s", bound/part, eighth, bound, whole)
 	if problem != "" {
 		t.Error(problem)
+	}
+}
+
+// NotUnderRace skips a test under the race detector. It is for tests of one goroutine that measure or repeat much: the
+// detector finds nothing there, has costs of its own, and takes ten times as long.
+func NotUnderRace(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("the race detector costs more than what is measured")
 	}
 }
 

@@ -4,9 +4,7 @@ import "testing"
 
 // TestSquaresAreFound: a square is told apart from work that is linear.
 func TestSquaresAreFound(t *testing.T) {
-	if underRace {
-		t.Skip("the race detector costs more than what is measured")
-	}
+	NotUnderRace(t)
 	sum := 0
 	linear := func(n int) func() {
 		return func() {

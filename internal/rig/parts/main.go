@@ -4,7 +4,7 @@
 // Most parts are those of internal/rig/slow. To such a part belong the test functions that mention the part, directly
 // or through functions of their package. Three parts are whole packages of the root module. The part race has the
 // packages that need the race detector: a file of the package or of its tests starts a goroutine, names a channel or
-// imports sync. The part race-short has those packages of race that need no API server: they do not import
+// a type of sync. The part race-short has those packages of race that need no API server: they do not import
 // internal/rig. The part quick has the packages whose tests do not link a client of the API server: half of all
 // packages, in a third of the time.
 //
@@ -218,11 +218,14 @@ func importsOf(root fs.FS, dir string, tests bool) (imported []string, err error
 
 // concurrent reports whether a file says that something runs beside something else.
 func concurrent(f *ast.File) bool {
-	found := imports(f, "sync") || imports(f, "sync/atomic")
+	found := imports(f, "sync/atomic")
 	ast.Inspect(f, func(n ast.Node) bool {
-		switch n.(type) {
+		switch n := n.(type) {
 		case *ast.GoStmt, *ast.ChanType:
 			found = true
+		case *ast.SelectorExpr: // sync.OnceValue and its kin make a value late, and start nothing
+			x, ok := n.X.(*ast.Ident)
+			found = found || ok && x.Name == "sync" && !strings.HasPrefix(n.Sel.Name, "Once")
 		}
 		return !found
 	})

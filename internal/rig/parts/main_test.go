@@ -30,6 +30,9 @@ func TestList(t *testing.T) {
 		"e2e/peer/peer_test.go":     file("func TestPeer(t *testing.T) { go f() }"),
 		"chan/chan_test.go":         file("func TestChan(t *testing.T) { f(make(chan int)) }"),
 		"sync/sync_test.go":         file("import _ \"sync/atomic\"\nfunc TestSync(t *testing.T) {}"),
+		"mutex/mutex.go":            file("import \"sync\"\nvar mu sync.Mutex"),
+		"mutex/mutex_test.go":       file("func TestMutex(t *testing.T) {}"),
+		"once/once_test.go":         file("import \"sync\"\nvar one = sync.OnceValue(two)\nfunc TestOnce(t *testing.T) {}"),
 		"server/server_test.go":     file("import _ \"chancery.dev/internal/rig\"\nfunc TestServer(t *testing.T) { go f() }"),
 		"internal/rig/rig.go":       file("import _ \"k8s.io/client-go/rest\""),
 		"client/client_test.go":     file("import _ \"chancery.dev/types\"\nfunc TestClient(t *testing.T) {}"),
@@ -41,7 +44,8 @@ func TestList(t *testing.T) {
 	for part, want := range map[string]string{
 		"crash": "nested ^(TestNested)$ ./b\n. ^(TestMethod|TestRows|TestWhole)$ ./a\n",
 		"docs":  ". ^(TestOther)$ ./a\n",
-		"race":  ". ^(.*)$ ./chan ./go ./server ./sync\n", "race-short": ". ^(.*)$ ./chan ./go ./sync\n", "quick": ". ^(.*)$ ./a ./chan ./client ./go ./sync\n",
+		"race":  ". ^(.*)$ ./chan ./go ./mutex ./server ./sync\n", "race-short": ". ^(.*)$ ./chan ./go ./mutex ./sync\n",
+		"quick": ". ^(.*)$ ./a ./chan ./client ./go ./mutex ./once ./sync\n",
 	} {
 		var out strings.Builder
 		if err := list(&out, root, part); err != nil || out.String() != want {

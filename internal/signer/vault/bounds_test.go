@@ -21,11 +21,13 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/growth"
 )
 
 // TestSessionsAreBounded: a tenant makes Issuers with large CA bundles and deletes them. What is kept of those that are
 // there has a bound in bytes, and nothing is kept of one that is gone.
 func TestSessionsAreBounded(t *testing.T) {
+	growth.NotUnderRace(t)
 	w, bundle := newWorld(t, newStandIn(t, plain)), manyRoots(t, 300_000)
 	make1 := func(n int) types.UID {
 		issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) {
@@ -56,6 +58,7 @@ func TestSessionsAreBounded(t *testing.T) {
 // TestAllOfASessionCounts: whatever an issuer has that is large, not much is kept of as many Issuers as a namespace may
 // have. The Secrets are gone and the issuers changed by the time, so that nothing else holds what a session does.
 func TestAllOfASessionCounts(t *testing.T) {
+	growth.NotUnderRace(t)
 	const size, issuers = 60_000, 250
 	key := newKey(t)
 	long, pair := strings.Repeat("x", size), map[string]string{"tls.key": keyPEM(t, key)}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/rig/tppserver"
 )
 
@@ -22,6 +23,7 @@ func heap() int {
 // TestAllOfAnAccountCounts: whatever an issuer or its server has that is large, not much is kept of many Issuers of one
 // namespace. The Secrets are gone by the time, so that nothing else holds what an account does.
 func TestAllOfAnAccountCounts(t *testing.T) {
+	growth.NotUnderRace(t)
 	const size, issuers = 60_000, 250
 	server, cloud := tppserver.Start(t), newSaaS(t, "")
 	for _, s := range []*http.Server{server.Config, cloud.Config} {

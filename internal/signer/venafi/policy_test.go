@@ -249,6 +249,7 @@ func TestPolicyRefuses(t *testing.T) {
 // TestPolicyIsCompiledOnce: a policy with as many entries as it may have, and as long, of which the last allows all
 // names, costs as many compilations for a thousand names as for one. Nothing else allocates as much.
 func TestPolicyIsCompiledOnce(t *testing.T) {
+	growth.NotUnderRace(t)
 	zone, err := zoneOf(policyOf(append(entries(limits.PolicyEntries-1, limits.PolicyEntryBytes), "zz.example"), nil, ""))
 	if err != nil {
 		t.Fatal(err)
