@@ -378,7 +378,7 @@ func cacheNamespaces(cfg Config) map[string]cache.Config {
 }
 
 func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept kept) (*controller.Deps, error) {
-	rc, informers := a.manager.GetConfig(), a.manager.GetCache()
+	rc, watched := a.manager.GetConfig(), a.manager.GetCache()
 	names, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc), a.manager.GetHTTPClient())
 	if err != nil {
 		return nil, err
@@ -396,9 +396,9 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	over.OnError(refused)
 	over.AnswerBriefly(func(obj client.Object) bool { return stub.Is(obj) })
 	source := secrets.Source{
-		Client: over, Live: a.manager.GetAPIReader(), Cache: informers, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
+		Client: over, Live: a.manager.GetAPIReader(), Cache: watched, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
 	}
-	if err := errors.Join(kept.secrets.Connect(ctx, source), kept.requests.Connect(ctx, informers), a.manager.Add(kept.secrets)); err != nil {
+	if err := errors.Join(kept.secrets.Connect(ctx, source), kept.requests.Connect(ctx, watched), a.manager.Add(kept.secrets)); err != nil {
 		return nil, err
 	}
 	return &controller.Deps{

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"syscall"
 
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // deniedByDefault are the addresses of the controller's own machine, and of services of clouds that trust every client.

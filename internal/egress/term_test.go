@@ -11,7 +11,7 @@ import (
 
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // TestNothingIsSentAfterTheTerm: a process that was stopped past its lease may come as far as to a request or a

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/limits"
 )
 

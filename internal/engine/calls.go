@@ -14,7 +14,7 @@ import (
 
 	"chancery.dev/internal/fairshare"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/tracing"
 )
@@ -27,7 +27,7 @@ type Lane struct {
 	// Name of the lane.
 	Name string
 	// Limit is how many of its calls one namespace may have under way at once if no other has any; at least 1. All
-	// namespaces together may have twice as many, by the rule of package share.
+	// namespaces together may have twice as many, by the rule of package fairshare.
 	Limit int
 	// Timeout bounds each call; zero means none.
 	Timeout time.Duration
@@ -147,9 +147,9 @@ type line struct {
 //
 // A server that never answers holds its calls until they time out, and calls are never taken back. So the namespaces
 // share two bounds over all lanes, of calls and of their bytes, and in each lane its limit, by the rule of package
-// share: however many servers of one namespace are silent, or send as much as they can, others have as many calls under
-// way as they need. The lanes of a namespace share its part by the same rule. A namespace without a call under way may
-// always start one, so all calls exceed a bound by one for each namespace at most.
+// fairshare: however many servers of one namespace are silent, or send as much as they can, others have as many calls
+// under way as they need. The lanes of a namespace share its part by the same rule. A namespace without a call under
+// way may always start one, so all calls exceed a bound by one for each namespace at most.
 //
 // After the term no call starts, and those that are under way are cut off, to be made again when the term goes on.
 type Calls struct {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/kube/ownwrites"
-	"chancery.dev/internal/kube/term"
 	"chancery.dev/internal/limits"
 )
 

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // Term is the time for which a process may act. Use NewTerm. A nil Term never ends.

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // TestTermEndsAndGoesOn: what runs in a term ends with it, what is begun after it waits, and the term goes on once it

@@ -25,7 +25,7 @@ var rooms = []room{
 	{layer: 0, path: "internal/limits", why: "pure: the bounds of everything whose size somebody else chooses"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
 	{layer: 0, path: "internal/when", why: "pure: compares times of which zero means never"},
-	{layer: 0, path: "internal/kube/term", why: "the time for which this process may act: a leader's"},
+	{layer: 0, path: "internal/kube/leader/term", why: "the time for which this process may act: a leader's"},
 	{layer: 0, path: "internal/fairshare", why: "how namespaces share places for calls and processes that may hang"},
 	{layer: 0, path: "internal/cli/terminal", why: "text of strangers, without what a terminal obeys"},
 	{layer: 1, path: "internal/egress", why: "the addresses that may be connected to on behalf of tenants"},

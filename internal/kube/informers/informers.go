@@ -2,7 +2,8 @@
 //
 // They list in pages (NewPagedInformer), and keep of each object what decisions need (ThinCertificate, Requests). Of an
 // issued CertificateRequest, Requests keeps the PKCS#10 request and the certificate until the Certificate has stored
-// both. Secrets have watches of their own: package secrets.
+// both. Following knows which objects to look at when another object changes. Secrets have watches of their own:
+// package secrets.
 package informers
 
 import toolscache "k8s.io/client-go/tools/cache"

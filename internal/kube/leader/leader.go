@@ -1,5 +1,5 @@
-// Package leader holds the lease by which one process of several leads, and extends the term of the engine by it. It is
-// a lock for client-go's leader election, and does not run the election.
+// Package leader holds the lease that makes one of several processes the leader. Each renewal of the lease extends the
+// term of the engine. The package is a lock for the leader election of client-go: client-go runs the election.
 package leader
 
 import (
@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // Lease is a lock for client-go's leader election, kept in an object of the kind Lease. A process that waits to lead

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 )
 
 // The defaults of package app.

@@ -1,12 +1,11 @@
-// Package ownwrites reads the API through the watch cache, and never returns less than what this process has just
-// written.
+// Package ownwrites reads the API through the watch cache, and returns no state older than this process's last write.
 //
-// A watch cache lags behind. A reconciler that acts on a stale read acts twice: it makes a second key, a second
-// request, a conflicting write. Client keeps the answer to each of its writes, and returns the answer instead of the
-// cached object until the cache has caught up. It never reads back from the API server what it has written, so a pass
-// costs exactly its writes.
+// A watch cache lags behind the API server. A reconciler that acts on a stale read acts twice: it makes a second key, a
+// second request or a conflicting write. Client keeps the API server's answer to each of its writes, and returns the
+// answer instead of the cached object until the cache has caught up. Client does not read back from the API server what
+// it has written, so a reconcile pass costs exactly its writes.
 //
-// It is not a cache: an entry lives until the watch has seen it, or for entryLife at most.
+// Client is not a cache: it drops an answer when the watch has shown the write, and after entryLife at the latest.
 package ownwrites
 
 import (

@@ -1,6 +1,6 @@
-// Package requesterwebhook is a webhook for API servers that run no MutatingAdmissionPolicy. When a user makes a
-// CertificateRequest, the webhook writes the user into the request. It decides nothing: a ValidatingAdmissionPolicy
-// refuses a request that names another user, with or without the webhook.
+// Package requesterwebhook is a webhook for API servers that do not run MutatingAdmissionPolicies. When a user makes a
+// CertificateRequest, the webhook writes the user into the spec of the CertificateRequest. The webhook itself checks
+// nothing: with or without it, a ValidatingAdmissionPolicy refuses a CertificateRequest that names another user.
 package requesterwebhook
 
 import (

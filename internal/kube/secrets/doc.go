@@ -1,9 +1,10 @@
-// Package secrets keeps in memory the parts of Secrets that decisions need. It does not keep the bodies of the
-// thousands of Secrets that need no work (docs/decisions/0008-what-is-kept-of-secrets.md).
+// Package secrets keeps in memory the parts of Secrets that decisions need. It does not keep the data of the thousands
+// of Secrets that need no work (docs/decisions/0008-what-is-kept-of-secrets.md).
 //
-// The package has two watches of Secrets. Of Secrets with our label, it keeps metadata, owners and decoded facts. Of
-// Secrets without our label, it keeps only the version: a cluster may have tens of thousands of such Secrets. The name
-// of a Secret is in one of these states:
+// The package has two watches: one for Secrets with our label (certmanagerv1.ManagedSecretLabel), and one for all other
+// Secrets. For a Secret with our label, the package keeps the metadata, the owners and the decoded facts. For a Secret
+// without our label, it keeps only the version: a cluster may have tens of thousands of such Secrets. The name of a
+// Secret is in one of these states:
 //
 //	         made with our label               made without our label
 //	    ┌────────────────────────── UNKNOWN ──────────────────────────┐
@@ -23,7 +24,9 @@
 // decodes a Secret, before the Secret is in the cache. LABELLED ends, and IN DOUBT begins, when the package notes the
 // time of leaving: a name is never between the two states.
 //
-// The package also keeps the body of a Secret that was read in full, or that we have just written, until the Secret
-// changes or leaves its watch, for an hour at most. Our last write may be newer than the watch: internal/kube/ownwrites
-// knows this, and this package does not.
+// If a Secret was read in full, or if we have just written it, the package also keeps the whole Secret. The package
+// drops the whole Secret when the Secret changes or leaves its watch, and after an hour at the latest. The watch may
+// lag behind our last write: internal/kube/ownwrites corrects this, and this package does not.
+//
+// Claims knows which Certificates name a Secret. Identity knows the user of the controller at the API server.
 package secrets

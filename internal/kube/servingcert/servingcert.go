@@ -1,8 +1,8 @@
 // Package servingcert makes the certificates of this process's own servers, if the user provides no certificate. A
 // separate CA signs these certificates. The CA is in a Secret that all replicas share. The first replica makes the CA,
-// and the CA is renewed after two thirds of its life. The package keeps a server's certificate in memory only, and
-// replaces the certificate while the server runs. The Secret has the keys and the annotation of a CA injector source
-// (spec §8).
+// and any replica renews this CA after two thirds of the CA's life. The package keeps a server's certificate in memory
+// only, and replaces the certificate while the server runs. The Secret has the data keys and the annotation that the CA
+// injector needs to take the Secret as a source (spec §8).
 //
 // The process needs the rights to get, list, watch and patch the Secret, by its name. It also needs the right to create
 // Secrets in its namespace, unless the Secret exists already: an empty Secret is enough.

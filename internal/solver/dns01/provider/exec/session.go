@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"chancery.dev/internal/egress"
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/solver/dns01/wire"
 )
 

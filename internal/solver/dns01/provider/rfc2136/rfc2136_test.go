@@ -16,7 +16,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
-	"chancery.dev/internal/kube/term"
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/solver/dns01/provider/rfc2136"
 )

@@ -1,10 +1,10 @@
-// Package term tells, before this process sends something, whether the term of the process is over. The term is the
-// time in which a leader may act. The term ends if the leader does not renew the lease in time, and goes on once the
-// lease is renewed.
+// Package term tells whether the term of this process is over, so that the process can ask before it sends something.
+// The term is the time in which a leader may act. The term ends if the leader does not renew the lease in time, and
+// runs again when the leader renews the lease later.
 //
-// The package holds no lease: package leader holds the lease and extends the term. The engine, which sends all
-// calls, and the guard of writes to the API server obey the term. Packages egress and exec check the term once more
-// before each request to another server or program.
+// The package holds no lease: package leader holds the lease and extends the term. After the end of the term, the
+// engine starts no call, and package leader lets no write to the API server through. Packages egress and exec check the
+// term once more before each request to another server or program.
 package term
 
 import (
