@@ -1,5 +1,5 @@
-// Package api holds what Chancery installs on an API server, and what it needs to talk to that server: the generated
-// CustomResourceDefinitions and policies, embedded, and the scheme of all kinds.
+// Package api holds what Chancery installs on an API server: the generated CustomResourceDefinitions, and the admission
+// policies. Both are embedded. The package also holds the scheme of all kinds, which API clients need.
 //
-// It applies nothing itself and defines no types: those are in the packages below it.
+// The package applies nothing: internal/app and the Helm chart do. The types are in the packages below this package.
 package api

@@ -1,2 +1,2 @@
-// Package approverpolicy shows that approver-policy, unmodified, judges the CertificateRequests of these controllers.
+// Package approverpolicy tests that approver-policy, unmodified, judges the CertificateRequests of Chancery.
 package approverpolicy

@@ -1,5 +1,5 @@
-// Package beside starts real programs of other projects next to the controllers, for the tests of e2e, and installs
-// the definitions of these programs. Only tests import it.
+// Package beside starts real programs of other projects next to the controllers, for the tests of e2e. It also installs
+// the CustomResourceDefinitions of these programs. Only tests import it.
 package beside
 
 import (

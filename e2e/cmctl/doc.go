@@ -1,2 +1,2 @@
-// Package cmctl shows that cmctl, unmodified, works with these controllers.
+// Package cmctl tests that cmctl, unmodified, works with Chancery.
 package cmctl

@@ -1,8 +1,9 @@
-// Package kubelet replaces the parts of Kubernetes that run pods: it makes the pods of Deployments and Jobs, runs
-// their containers as processes, writes their states, and forwards the addresses of Services to them. A process gets
-// the arguments, the environment, the volumes, the user and the service account token of its container, and no more.
-// Its root directory is read-only and holds only the program, as in an image from scratch. Its network has only the
-// address of the pod. Only tests import the package. They run as root, in a network namespace of their own.
+// Package kubelet replaces the parts of Kubernetes that run pods. It makes the pods of Deployments and Jobs, runs the
+// containers of the pods as processes, writes the status of the pods, and forwards the addresses of Services to the
+// pods. A process runs as the user 65532. It gets the arguments, the environment, the volumes and the service account
+// token of its container, and nothing else. The root directory of the process is read-only and holds only the program,
+// as in a container image FROM scratch. The network of the process has only the address of the pod. Only tests import
+// the package. These tests run as root, in a network namespace of their own.
 package kubelet
 
 import (

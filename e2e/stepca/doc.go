@@ -1,5 +1,6 @@
-// Package stepca tests Chancery with a second ACME server, a real step-ca. All other tests use Pebble.
+// Package stepca tests Chancery with a second ACME server, a real step-ca. All other tests with a real ACME server use
+// Pebble.
 //
-// step-ca is the binary that CHANCERY_STEP_CA_BIN names. make e2e builds the binary. step-ca listens on the loopback
-// interface and ends with its test.
+// The variable CHANCERY_STEP_CA_BIN names the binary of step-ca. `make e2e` builds this binary. step-ca listens on the
+// loopback interface and ends with its test.
 package stepca

@@ -1,2 +1,2 @@
-// Package trustmanager shows that trust-manager, unmodified, spreads the CA certificates that these controllers issue.
+// Package trustmanager tests that trust-manager, unmodified, distributes the CA certificates that Chancery issues.
 package trustmanager

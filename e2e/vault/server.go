@@ -1,7 +1,8 @@
 // Package vault runs a real Vault for tests, and tests Vault issuers with it.
 //
-// Vault is the binary that CHANCERY_VAULT_BIN names, built by make e2e; it runs in dev mode on the loopback interface,
-// in memory, and ends with its test. The tests speak to it over HTTP, as an operator does.
+// The variable CHANCERY_VAULT_BIN names the binary of Vault. `make e2e` builds this binary. Vault runs in dev mode,
+// listens on the loopback interface, keeps its data in memory, and ends with its test. The tests configure Vault over
+// HTTP, as an operator does.
 package vault
 
 import (

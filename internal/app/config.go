@@ -1,8 +1,8 @@
 // Package app assembles Chancery: it holds the configuration, and the one list that connects signers, solvers and
 // reconcilers.
 //
-// `chancery controller`, chancery-standalone and the tests run it. It decides nothing about certificates, and it reads
-// no flags: internal/cli does.
+// `chancery controller`, chancery-standalone and the tests run this package. The package reads no flags and decides
+// nothing about certificates: internal/cli reads the flags, and the packages in internal/machine decide.
 package app
 
 import (

@@ -1,6 +1,6 @@
 // Package cli defines the commands of the binary chancery: flags, output, exit codes.
 //
-// The commands do their work in internal/app; nothing here knows about certificates.
+// The commands call internal/app, which does the work. This package decides nothing about certificates.
 package cli
 
 import (

@@ -1,16 +1,17 @@
 // Package engine runs the objects of every kind the same way: observe, decide, act, write one status.
 //
-// A controller for a kind is a Kind: its observation, its pure decision, and a Plan that says what the actions of
-// the decision mean. Everything that waits or is remembered belongs to the engine:
+// A controller defines a Kind. A Kind has three main functions: Observe reads the state of an object, the pure function
+// Decide returns an action, and Plan turns the action into a Plan. The engine does the rest:
 //
-//   - calls that leave the process (a CA, a DNS server, Vault), their lanes and their outcomes (Calls);
-//   - the back-off after a failed call, by class of fault;
-//   - the memory of each object, which ends with the object;
-//   - wake-ups: at a time, when a call has come back, when somebody rings;
-//   - the write of the status, and events.
+//   - it runs the calls that leave the process (to a CA, a DNS server, Vault), limits how many calls go to one place at
+//     once (Lane), and keeps the outcomes of the calls (Calls);
+//   - it repeats a failed call after a back-off that depends on the class of the fault;
+//   - it keeps the memory of each object until the object is gone;
+//   - it wakes an object at a set time, when a call has come back, and when other code calls Ring;
+//   - it writes the status, and emits events.
 //
-// So one question has one answer: who waits, for what, until when (Engine.Waits).
+// So one list, Engine.Waits, shows all objects that wait, what they wait for, and until when.
 //
-// Own writes that the watch does not show yet are kept by package ownwrites, which the engine reads through.
-// The engine knows no kind of object, no machine, no signer and no solver.
+// The engine reads objects through package ownwrites, so the engine sees its own writes before the watch shows them.
+// The engine depends on no kind of object, no package of internal/machine, no signer and no solver.
 package engine

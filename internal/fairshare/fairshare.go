@@ -1,9 +1,9 @@
 // Package fairshare divides a number of places between namespaces. A place is the right to run one call or one process.
-// A tenant may cause the call or the process to hang: then nobody can take the place back.
+// A tenant can make a call or a process hang: then nobody can take its place back.
 //
-// May is the only rule: no namespace holds more places than it leaves free for the others. One namespace alone gets
-// half of all places. If n namespaces want all places, each gets one part in n+1, and one part in n+1 stays free for
-// the next namespace. The same rule divides bytes.
+// The function May holds the only rule: no namespace holds more places than it leaves free for the others. One
+// namespace alone gets half of all places. If n namespaces want all places, each namespace gets 1/(n+1) of the places,
+// and 1/(n+1) of the places stays free for the next namespace. internal/engine divides bytes by the same rule.
 package fairshare
 
 import (

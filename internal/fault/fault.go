@@ -1,10 +1,11 @@
 // Package fault defines the errors that signers and solvers return.
 //
 // A controller needs to know what to do after an error: give up, try again at a known time, or wait for an event. A
-// Fault tells this, with a reason (CamelCase, shown in conditions and events) and a message for a person. Any other
-// error is unexpected, and the call is repeated with back-off.
+// Fault says which of the three to do. It also has a reason (CamelCase, shown in conditions and events) and a message
+// for a person. An error that is not a Fault is unexpected: the call that returned the error is repeated with back-off.
 //
-// The package does not log, retry or write anything: internal/engine acts on faults.
+// The package also has the one table of waits (patience.go): how long each caller waits before it tries again, and how
+// much of a Retry-After it obeys. It does not log, retry or write anything: internal/engine acts on faults.
 package fault
 
 import (

@@ -1,6 +1,6 @@
 // Package limits lists the size limits of all input from outside of the controller: from a tenant, a server, or a
-// client of the API server. The API server enforces some limits. The code enforces the others by the constants here.
-// docs/limits.md is written from the table. The package checks nothing itself.
+// client of the API server. The API server enforces some limits. Other packages enforce the rest by the constants of
+// this package. docs/limits.md is generated from the function Table. The package checks nothing itself.
 package limits
 
 import (

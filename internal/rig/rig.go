@@ -1,7 +1,8 @@
-// Package rig gives tests a real Kubernetes API server, and controllers of their own on it.
+// Package rig gives tests a real Kubernetes API server, and runs separate controllers for each test.
 //
-// One API server serves a whole test run: the server that CHANCERY_TEST_KUBECONFIG names, or else one that the first
-// test starts. Each World is a namespace and a scope, so that tests run side by side. Only tests import it.
+// Most tests share one API server: the server that CHANCERY_TEST_KUBECONFIG names, or else a server that the first test
+// of a process starts. Each World is a namespace with controllers that ignore the objects of other Worlds, so tests can
+// run side by side. Only tests import the package.
 package rig
 
 import (

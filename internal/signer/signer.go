@@ -1,8 +1,9 @@
 // Package signer is the interface (port) between requests and issuers.
 //
-// A Signer turns a Request into a certificate. internal/machine/request makes a Request from a CertificateRequest or a
-// CertificateSigningRequest. The adapters are in the packages below this one, one adapter for each type of issuer. This
-// package signs nothing: it has only the code that the adapters share.
+// A Signer turns a Request into a certificate. internal/controller/requests makes a Request from a CertificateRequest
+// or a CertificateSigningRequest. The packages below this one are the adapters, one for each type of issuer. This
+// package signs nothing: it has only the interfaces, and the code that the adapters share. example_test.go shows how to
+// write an adapter, and internal/app/wire.go lists the adapters.
 package signer
 
 import (

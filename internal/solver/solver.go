@@ -1,8 +1,9 @@
-// Package solver is the port between challenges and the ways to solve them.
+// Package solver is the interface (port) between challenges and the ways to solve a challenge.
 //
-// A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555 §8), checks whether it can be seen, and
-// removes it. The adapters are in the packages below this one, one for each type of challenge.
-// internal/machine/acmeflow and internal/controller schedule, repeat and talk to the CA.
+// A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555 §8), checks whether the answer is visible,
+// and removes the answer. The adapters are in packages below this one: http01, tlsalpn01, and dns01 for all challenges
+// in DNS. internal/machine/acmeflow and internal/machine/schedule decide when to call a Solver or the CA, and
+// internal/controller makes the calls.
 package solver
 
 import (

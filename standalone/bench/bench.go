@@ -2,9 +2,10 @@
 // memory.
 //
 // The API server, the controller and the measuring process are three processes, so that the CPU time of each can be
-// measured alone. The API server counts the requests, not the measuring process. Next to every result stands a ceiling,
-// measured in the same run on the same machine: ratios tell more than seconds. The package is not a test: it prints the
-// budgets next to the counts, and judges only what an attack may do.
+// measured alone. The API server counts the requests; the measuring process does not. Most scenarios also measure a
+// ceiling: how fast the API server alone, or an ACME client without Kubernetes, does a part of the same work. The
+// ceiling is measured in the same run on the same machine, because ratios tell more than seconds. The package is not a
+// test: it prints each budget next to its count. Only in the scenario hostile, a number above its bound is an error.
 package bench
 
 import (

@@ -1,8 +1,9 @@
-// Package adapter serves the provider protocol. lego's DNS providers and the writers of internal/native do the work.
+// Package adapter serves the provider protocol, which chancery.dev/internal/solver/dns01/wire defines. lego's DNS
+// providers and the writers of internal/native write the records.
 //
-// The adapter gives a provider only the variables of this provider, unless ambient credentials are allowed. lego asks
-// for DNS look-ups, and the adapter answers with the zone and the name that Chancery has found. The adapter classifies
-// each failure. It does not define the protocol: chancery.dev/internal/solver/dns01/wire does.
+// The adapter gives a provider only the variables of this provider, unless ambient credentials are allowed. A provider
+// of lego looks up the zone and the name of a record in DNS. The adapter answers these look-ups itself, with the zone
+// and the name that Chancery has found. The adapter also finds the class of each failure (wire.Class).
 package adapter
 
 import (

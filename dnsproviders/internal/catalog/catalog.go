@@ -1,8 +1,9 @@
 // Package catalog lists the DNS providers, and the names of the credentials and settings of each provider. An issuer
-// can pass no other names to a provider.
+// can set only these credentials and settings.
 //
-// The entries are generated from lego's own descriptions. The package removes the settings that a tenant must not set,
-// such as files of the machine. It runs no provider.
+// Most entries are generated from lego's descriptions of its providers; native.go has the other entries. The package
+// removes the settings that a tenant must not set, such as the path of a file on the machine. The package runs no
+// provider.
 package catalog
 
 import (

@@ -1,5 +1,5 @@
 // Package standin replaces the APIs of DNS providers in tests. Its servers have the host names of the real APIs. A
-// client reaches the servers through a proxy, which ends TLS with certificates of the proxy's own CA.
+// client reaches the servers through a proxy. The proxy terminates TLS with certificates of its own CA.
 //
 // The servers check authentication, including signatures, and store real record sets. They implement only the part of
 // each API that we use.

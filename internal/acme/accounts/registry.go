@@ -1,11 +1,12 @@
 // Package accounts keeps the ACME accounts that this process uses, and makes the calls that need an account.
 //
-// An account is one key at one server, whichever issuers use the key. A hundred issuers with one key share one Account,
-// with its connections, nonces and registration. When the CA asks the client to wait, the whole account is parked. The
-// package also executes the external steps that internal/machine/acmeflow decides, because these steps need an account.
+// An account is one key at one server. A hundred issuers with the same key at the same server share one Account, with
+// its connections, nonces and registration. When the CA asks the client to wait, the package parks the whole account:
+// for that time, it sends no calls for this account. The package also executes the external steps that
+// internal/machine/acmeflow decides, because these steps need an account.
 //
 // The package writes nothing to Kubernetes and retries nothing. internal/machine/acmeflow decides what follows from an
-// outcome, and internal/signer/acmeorder does the issuer's side of a registration.
+// outcome. internal/signer/acmeorder makes an issuer's account key and registers the account with this package.
 package accounts
 
 import (

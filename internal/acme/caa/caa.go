@@ -1,5 +1,5 @@
-// Package caa checks text by the grammar of issue-values (RFC 8659 §4.2), which CAA records and the records of
-// DNS-PERSIST-01 share. It looks up no records.
+// Package caa checks text by the grammar of an issue-value (RFC 8659 §4.2). CAA records and the TXT records of
+// DNS-PERSIST-01 contain issue-values. The package looks up no records.
 package caa
 
 import "strings"

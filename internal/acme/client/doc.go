@@ -5,7 +5,8 @@
 // Location and Retry-After. The client never waits, never polls and never decides when to call again. It retries only a
 // refused nonce (RFC 8555 §6.5), at once: this retry is part of sending a request, and does not judge the outcome.
 //
-// A failed call returns one of four errors. errors.As finds them: *acme.Problem (the CA answered with the reason),
-// *HTTPError (an answer that is not ACME), *TransportError (no complete answer; the CA may still have acted) and
-// *ProtocolError (an answer that breaks the RFC).
+// A call whose request has failed returns one of four errors. errors.As finds them: *acme.Problem (the CA answered with
+// the reason), *HTTPError (an answer that is not ACME), *TransportError (no complete answer; the CA may still have
+// acted) and *ProtocolError (an answer that breaks the RFC). Other errors, such as ErrNoAccount, say why the client has
+// not sent the request.
 package client

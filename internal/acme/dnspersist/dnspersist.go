@@ -1,6 +1,6 @@
-// Package dnspersist writes and reads the TXT record of a DNS-PERSIST-01 challenge (draft-ietf-acme-dns-persist-01):
-// what the record must say, and whether an existing record says so. It asks no DNS server and no CA:
-// internal/solver/dns01 and internal/machine/acmeflow do.
+// Package dnspersist composes and parses the text of the TXT record for a DNS-PERSIST-01 challenge
+// (draft-ietf-acme-dns-persist-01), and judges whether an existing record is enough. The package asks no DNS server and
+// no CA: internal/solver/dns01 asks the DNS servers, and internal/acme/accounts asks the CA.
 package dnspersist
 
 import (

@@ -1,5 +1,6 @@
-// Package manual gives all binaries a command that writes their manual pages, for packages and releases. The package
-// does not know what the commands do: a manual page has the text of --help.
+// Package manual adds the hidden command `man` to each binary. The command `man` writes the manual pages of the binary,
+// for Linux packages and for releases. The package does not know what the commands do: the manual page of a command
+// contains the text that --help prints.
 package manual
 
 import (

@@ -1,4 +1,5 @@
-// Package version makes all binaries say their version in the same words. It knows nothing of what they do.
+// Package version makes all binaries print their version in the same words. The package does not know what the binaries
+// do.
 package version
 
 import (

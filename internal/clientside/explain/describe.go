@@ -3,6 +3,7 @@
 //
 // The package reads only the objects that its caller passes, and calls nobody. It decides by typed fields: conditions,
 // reasons, states, classes of failures, and the problem types of ACME. It shows messages, and never judges messages.
+// internal/cause has the words for each cause and what helps.
 package explain
 
 import (

@@ -1,7 +1,8 @@
 // Package preflight judges before an issuance whether the issuance can succeed. It judges the issuer, the choice of the
 // solver, CAA records, the delegation of the zone, and what the CA accepts.
 //
-// The package is pure: its callers ask the API server, DNS, the CA and the routes, and print the findings.
+// The package is pure: its callers ask the API server, DNS and the CA, send test requests over the HTTP-01 routes, and
+// print the findings.
 package preflight
 
 import (

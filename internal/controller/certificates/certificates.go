@@ -1,5 +1,6 @@
-// Package certificates reconciles Certificates on the engine. certificate.Decide decides each step. The package signs
-// nothing: it makes CertificateRequests.
+// Package certificates reconciles Certificates with internal/engine. internal/machine/certificate decides each step
+// (Decide). To get a certificate, the package makes a CertificateRequest. The package itself signs only temporary
+// certificates (spec §2.4).
 package certificates
 
 import (

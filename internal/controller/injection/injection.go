@@ -1,9 +1,9 @@
-// Package injection reconciles the objects of the CA injector on the engine. It writes CA bundles into webhook
-// configurations, APIServices and CustomResourceDefinitions whose annotations name a source. internal/machine/injection
-// decides which bundles.
+// Package injection is the CA injector. With internal/engine, it reconciles injectables: webhook configurations,
+// APIServices and CustomResourceDefinitions whose annotations name a source of CA certificates.
+// internal/machine/injection decides which CA bundles an injectable must have, and this package writes the CA bundles.
 //
 // The package watches only the metadata of an injectable. When the injectable or its source has changed, the package
-// reads the whole object, and writes it once.
+// reads the whole injectable. If a CA bundle has to change, the package writes all changes in one patch.
 package injection
 
 import (

@@ -1,5 +1,5 @@
-// Package issuers reconciles Issuers and ClusterIssuers on the engine. It asks their Signers whether an issuer can be
-// used, and writes the answer into the status of the issuer. The package signs nothing.
+// Package issuers reconciles Issuers and ClusterIssuers with internal/engine. It asks each issuer's Signer whether the
+// issuer can be used, and writes the answer into the issuer's status. It signs nothing.
 package issuers
 
 import (

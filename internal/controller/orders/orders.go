@@ -1,5 +1,6 @@
-// Package orders reconciles Orders and Challenges on the engine, and schedules Challenges. internal/machine/acmeflow
-// and internal/machine/schedule decide; this package carries out. No worker calls a CA or a DNS server.
+// Package orders reconciles Orders and Challenges with internal/engine, and schedules Challenges.
+// internal/machine/acmeflow and internal/machine/schedule decide each step, and this package carries out the step. The
+// engine makes the calls to CAs and DNS servers in separate goroutines, so no reconcile worker waits for such a call.
 package orders
 
 import (

@@ -1,6 +1,7 @@
-// Package requests reconciles CertificateRequests and CertificateSigningRequests on the engine. Both kinds become one
-// form, so that both kinds behave the same. The package knows no type of issuer: Signers do. For an ACME issuer the
-// package makes the Orders that internal/machine/request asks for.
+// Package requests reconciles CertificateRequests and CertificateSigningRequests with internal/engine. The package
+// converts both kinds to one form, so that both kinds behave the same. Signers know the types of issuers, and this
+// package does not. An ACME issuer has a signer.Orderer in place of a Signer: for such an issuer, the package makes the
+// Orders that internal/machine/request asks for.
 package requests
 
 import (

@@ -1,7 +1,7 @@
-// Package responderservices reconciles the Services of the HTTP-01 responder on the engine. It writes the responder's
-// addresses into the EndpointSlices of the Services. It makes a deleted Service again while a Challenge needs the
-// Service, and deletes a Service that no Challenge needs any more. internal/machine/service decides these steps and
-// their time.
+// Package responderservices reconciles, with internal/engine, the Services that lead to the HTTP-01 responder. The
+// package writes the responder's addresses into the EndpointSlices of these Services. If somebody deletes a Service
+// that a Challenge needs, the package makes the Service again. The package deletes a Service that no Challenge needs
+// any more. internal/machine/service decides which of these steps to take, and when.
 package responderservices
 
 import (

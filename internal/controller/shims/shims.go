@@ -1,6 +1,5 @@
-// Package shims reconciles Ingresses, Gateways and ListenerSets on the engine: it makes, changes and deletes the
-// Certificates that their annotations ask for. This package decides neither the change nor its time:
-// internal/machine/shim does.
+// Package shims reconciles Ingresses, Gateways and ListenerSets with internal/engine: it makes, changes and deletes the
+// Certificates that the annotations of these objects ask for. internal/machine/shim decides what to change, and when.
 package shims
 
 import (

@@ -1,9 +1,9 @@
-// Package account decides what may be sent to a CA for one ACME account: until when nothing is sent, which new orders
-// a limit of the CA holds back, and when the key of the account may be replaced. An account is a key at a server;
-// several issuers may share it.
+// Package account decides what may be sent to a CA for one ACME account: until when all calls have to wait, which new
+// orders have to wait because of a limit (of the CA or of Chancery), and when the key of the account may be replaced.
+// An account is one key at one ACME server. Several issuers may share an account.
 //
-// It is pure: Machine takes the outcomes of calls, and answers what may be sent now. It makes no call and reads no
-// clock. internal/acme/accounts makes the calls.
+// The package is pure: Machine takes the outcomes of calls, and returns what may be sent now. Machine makes no call and
+// reads no clock. internal/acme/accounts makes the calls.
 package account
 
 import (

@@ -15,16 +15,16 @@
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
 //     complete status. If the write fails, stop here and reconcile again. For an
 //     Order, call Memory.Writing before the write, and Memory.Wrote once it is done.
-//  2. Do Action.Step. Steps that leave the cluster run as a call, off the worker:
-//     call Memory.Started(step, now), return, and when the call has come back call
-//     Memory.After(outcome) and reconcile again. Every call MUST end with an
-//     outcome (a timeout is a fault.ClassUnavailable). Steps that only write to the API
-//     server are done at once; when they have succeeded, reconcile on their watch
+//  2. Do Action.Step. A step that leaves the cluster runs outside of the worker: invoke
+//     Memory.Started(step, now), start the step, and return. When the step has ended,
+//     invoke Memory.After(outcome) and reconcile again. Every such step MUST end with
+//     an outcome (a timeout is a fault.ClassUnavailable). Do a step that only writes to
+//     the API server at once; when the write has succeeded, reconcile on its watch
 //     event. A failed write is an error of the reconcile, not an outcome.
 //  3. Emit Action.Event if it is not nil, after 1 and local steps have succeeded.
 //  4. Reconcile at Action.Wake if it is not zero. With a zero Wake only an event
-//     helps: an outcome, a change of the object, its Challenges, its issuer or
-//     namespace, or of the account's park.
+//     helps: an outcome, or a change of the object, its Challenges, its issuer, its
+//     namespace, or the park of its account (see below).
 //
 // A state MUST include the executor's own writes. If the cache is older than the last write, the executor decides on
 // the written object, or waits until the cache is current. Decide is idempotent: the same state gives the same
@@ -33,19 +33,20 @@
 // An outcome carries Step (the step that has come back), At, Jitter in [0,1) (drawn once for that outcome), and either
 // Failure or the fields that the comment of the step names. acme.ClassOf finds the class of an ACME problem.
 //
-// The executor of ACME calls also parks the account: on fault.ClassUnavailable with a RetryAfter, and on
-// fault.ClassRateLimited unless the limit is a limit of orders. The park lasts until At+RetryAfter or ends sooner.
-// During the park the executor sends nothing: a call that was to be sent comes back as fault.ClassNotProcessed. When
-// the park begins, the executor wakes the objects of the account. When the park ends, each object's own Wake wakes the
-// object.
+// The executor of ACME calls also parks the account: during the park, the executor sends no calls for this account, and
+// a call that was to be sent comes back as fault.ClassNotProcessed. A park begins on fault.ClassUnavailable with a
+// RetryAfter, and on fault.ClassRateLimited unless the limit is a limit of orders. The park lasts until At+RetryAfter
+// or ends sooner. When the park begins, the executor wakes the objects of the account. When the park ends, each
+// object's own Wake wakes the object.
 //
 // # Failures
 //
 // A failure that may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), as long as
-// the CA keeps the order. status.failureClass has the kind of the failure that makes the Challenge or Order wait, or
-// has ended the Challenge or Order. status.reason says the same in words. OrderClass returns the class of the failure
-// that ended an Order: the Certificate decides by this class when to order again. Objects of another controller have no
-// class: only for these objects the package decides by words (left_by_another.go).
+// the CA keeps the order. status.failureClass has the class of the failure that makes the Challenge or Order wait, or
+// that has ended the Challenge or Order. status.reason says the same in words. OrderClass returns the class of the
+// failure that ended an Order: internal/machine/certificate decides by this class when to order again. Objects that
+// another controller has left have no class: only for these objects, the package finds the class in the words of
+// status.reason (left_by_another.go).
 package acmeflow
 
 import (

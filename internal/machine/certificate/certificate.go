@@ -1,9 +1,9 @@
 // Package certificate decides what a Certificate needs now: a key, a request, a write of its Secret, a renewal, a
-// revocation, or to wait.
+// revocation, or only a wait.
 //
 // The package is pure: State holds what can be observed, and Decide returns an Action. internal/controller/certificates
-// carries out the Action, observes again, and asks Decide again. This goes on until an Action asks only to be woken
-// later. The package reads no clock, makes no key and writes no object.
+// carries out the Action, observes again, and calls Decide again, until Decide returns an Action that only waits. The
+// package reads no clock, makes no key and writes no object.
 package certificate
 
 import (

@@ -1,6 +1,6 @@
-// Package facts extracts the facts for decisions from the objects of a Certificate: the Secret, the next private key,
-// the CertificateRequests, and how these objects differ from the spec of the Certificate. The package also tells what
-// the content of the Secret must be.
+// Package facts extracts from the objects of a Certificate the facts that decisions need. These objects are the Secret,
+// the next private key and the CertificateRequests. The package also finds how these objects differ from the spec of
+// the Certificate, and what the content of the Secret must be.
 //
 // The package is pure, and decides nothing: internal/machine/certificate does. No fact holds a private key.
 package facts

@@ -1,7 +1,7 @@
-// Package listeners chooses the listeners for the HTTPRoute of an HTTP-01 challenge, if the parentRefs name no
-// listener. A CA asks on port 80, without TLS (RFC 8555 §8.3): the CA's request never reaches a route on a listener for
-// TLS alone. The package is pure: internal/solver/http01/route reads the Gateways and uses the choice. Of a listener's
-// state, the package knows only whether the Gateway's controller has programmed the listener.
+// Package listeners chooses the listeners for the HTTPRoute of an HTTP-01 challenge, if the parentRefs of the solver
+// name no listener. A CA sends its request to port 80, without TLS (RFC 8555 §8.3), so the request does not arrive at a
+// listener that accepts only TLS. The package is pure: internal/solver/http01/route reads the Gateways and uses the
+// choice. Of a listener's status, the package uses only whether the Gateway's controller has programmed the listener.
 package listeners
 
 import (

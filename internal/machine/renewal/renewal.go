@@ -2,8 +2,8 @@
 // expires, and in which renewal windows. The package spreads the times, so that certificates that were issued at the
 // same time are not renewed at the same time.
 //
-// The package is pure. It does not know the CA's suggestion (ARI), failures, budgets, or the steps of a renewal:
-// internal/machine/certificate does.
+// The package also computes the back-off after failed issuances. The package is pure. internal/machine/certificate
+// handles the CA's suggestion (ARI), budgets, and the steps of a renewal.
 package renewal
 
 import (

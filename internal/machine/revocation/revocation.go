@@ -2,8 +2,8 @@
 // that a retry never revokes another certificate. Then the certificate is replaced, so that no application is without a
 // certificate. Then the CA revokes the pinned certificate.
 //
-// The package is pure, and a part of the decision on a Certificate (internal/machine/certificate). That package issues
-// the replacement like any other certificate. A signer.Revoker asks the CA.
+// The package is pure. internal/machine/certificate asks it for a part of each decision on a Certificate. The
+// replacement is issued like any other certificate. A signer.Revoker asks the CA.
 package revocation
 
 import (

@@ -4,14 +4,16 @@
 //   - at most Options.Cap challenges are processing. Of them, at most Options.IssuerCap are of one issuer, and at most
 //     Options.ClassCap have routes that are served by the same ingress class or Gateway;
 //   - no two challenges for the same (DNS name, type) are processing, whatever their namespace, issuer or wildcard
-//     (spec §5.6). A challenge that was parked while its CA validates holds the name until Challenge.HoldsUntil: no
-//     other challenge for the name and type starts before;
+//     (spec §5.6);
 //   - namespaces take fair turns: first the namespace with the fewest challenges processing, then the namespace that
 //     was served longest ago. The issuers of a namespace take turns in the same way. After that, the oldest challenge
 //     is first;
-//   - a challenge yields if its self check keeps failing or its CA is silent. A challenge that yields is parked only if
-//     another challenge needs its slot to start, or if another challenge waits for the same DNS name and type. When the
-//     self check of a parked challenge passes, the challenge is Ready: it is the first to start;
+//   - a challenge whose self check keeps failing, or whose CA is silent, may be parked (Challenge.Yields). It keeps its
+//     slot until another challenge needs the slot to start, or until another challenge waits for the same DNS name and
+//     type. Then it is parked: it is not processing any more. When the self check of a parked challenge passes, the
+//     challenge is Ready: it is the first to start;
+//   - a parked challenge that its CA may still validate holds its DNS name and type until Challenge.HoldsUntil: until
+//     then, no other challenge for the same DNS name and type starts;
 //   - in each namespace, the challenges that are processing and the parked challenges that still hold their name are
 //     together at most 2 × Options.Cap.
 //

@@ -1,12 +1,12 @@
-// Package service decides about the Service that leads from a namespace to the HTTP-01 responder: when to make it
-// again, where its EndpointSlices point, and when to delete it.
+// Package service decides about the Services that lead to the HTTP-01 responder, in the namespaces of the Challenges:
+// when to make such a Service again, which addresses its EndpointSlices hold, and when to delete the Service.
 //
-// Some Challenges get a pod and a Service of their own. The package decides about these, too.
+// A namespace has one such Service, or two if its solvers ask for two Service types. The Service has no selector: its
+// EndpointSlices hold the addresses from the EndpointSlices of the responder. The solver that presents a Challenge
+// makes the Service if the Service does not exist yet. If somebody deletes the Service later,
+// internal/controller/responderservices makes the Service again. The package is pure.
 //
-// The Service of the responder has no selector: its EndpointSlices hold the addresses of the responder's own
-// EndpointSlices. A namespace has one such Service, or two if its solvers ask for two types. The solver that presents
-// a Challenge makes the Service first; the controller of these Services makes it again if somebody deletes it. The
-// package is pure.
+// Some Challenges get their own pod and Service. The package decides about these pods and Services, too.
 package service
 
 import (

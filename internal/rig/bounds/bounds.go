@@ -1,5 +1,5 @@
-// Package bounds tests whether the code keeps a bound of docs/limits.md: with as much as the bound, and with one more.
-// Each row there names its tests. Only tests import it.
+// Package bounds tests whether the code keeps a bound of docs/limits.md: it tries an input of exactly the bound, and an
+// input of one more. Each row of docs/limits.md names the tests of its bounds. Only tests import the package.
 package bounds
 
 import (

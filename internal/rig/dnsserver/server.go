@@ -1,12 +1,11 @@
-// Package dnsserver is a small real DNS server on loopback, for tests and the
-// demo: several name servers of the same zones, over UDP and TCP, with dynamic
-// updates (RFC 2136) under TSIG (RFC 8945), replication as slow as wanted, and
-// servers that can be made lame, silent or wrong.
+// Package dnsserver is a small real DNS server on loopback, for tests and the demo. It runs several name servers for
+// the same zones, over UDP and TCP. It takes dynamic updates (RFC 2136), signed with TSIG (RFC 8945) if the server has
+// a key. A test can delay the replication of updates to a name server (SetDelay), and can make a name server lame,
+// silent or wrong (Mode).
 //
-// It answers with authority for its zones, follows CNAMEs between them, and
-// says NXDOMAIN for any other name, so that it also serves as the recursive
-// resolver of everything in a rig. It is not a general DNS server: no DNSSEC,
-// no transfers, no prerequisites in updates.
+// The server answers with authority for its zones, and follows CNAMEs from one zone to another. For a name outside of
+// its zones, it answers NXDOMAIN. So it can also be the recursive resolver for everything in a test. It is not a
+// general DNS server: it has no DNSSEC, no zone transfers, and no prerequisites in updates.
 package dnsserver
 
 import (

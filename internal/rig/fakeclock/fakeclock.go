@@ -1,12 +1,12 @@
 // Package fakeclock is a test clock that skips waits. The clock runs like the machine's clock. When the system is idle,
-// the clock jumps to the end of the next wait. So a test of back-offs of an hour takes a second, and no test has to
-// step the clock.
+// the clock jumps past the end of the next wait, if this end is at most eight hours away. So a test of back-offs of an
+// hour takes a second, and no test has to step the clock.
 //
-// The system is idle when all queues are empty, no worker is busy, no counted request is under way (Begin), every watch
-// has reported every write, and all of this has been true for a short time. The length of this time is a guess, because
-// some work cannot be counted: informers before an event is in a queue, calls of the engine, and goroutines of Pebble
-// between their requests. After a wrong guess the machine only looks slow, and code under test must tolerate a slow
-// machine. Only tests import the package.
+// The system is idle when all queues are empty, no worker is busy, no request that Begin counts is under way, every
+// watch has reported every write, and all of this has been true for a short time. The length of this time is a guess,
+// because some work cannot be counted: informers before an event is in a queue, calls of the engine, and goroutines of
+// Pebble between their requests. If the guess is wrong, the clock jumps during such work. The code under test then sees
+// a slow machine, and it must tolerate a slow machine. Only tests import the package.
 package fakeclock
 
 import (

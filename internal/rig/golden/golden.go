@@ -1,5 +1,5 @@
-// Package golden compares what the pure packages decide with tables in files, so that a change of a decision shows as
-// a change of a file. Only tests import it.
+// Package golden keeps the expected decisions of the pure packages in files, as tables, and compares the decisions with
+// the tables. Whoever changes a decision also has to change a file, so the diff shows the change. Only tests import it.
 package golden
 
 import (

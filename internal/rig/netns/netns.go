@@ -1,5 +1,6 @@
-// Package netns runs the tests of a package in a network namespace of their own. Such tests need an address outside of
-// the loopback network, or a port that the machine may have taken. Nothing leaves the namespace. Only tests import it.
+// Package netns runs the tests of a package in a separate network namespace. It is for tests that need an address
+// outside of the loopback network, or a port that another process on the machine may already use. No packet leaves the
+// namespace. Only tests import the package.
 package netns
 
 import (

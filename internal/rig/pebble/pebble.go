@@ -1,13 +1,12 @@
-// Package pebble runs Pebble, a real ACME server made for testing, inside this process: for
-// tests and for the demo.
+// Package pebble runs Pebble, a real ACME server made for testing, inside this process: for tests and for the demo.
 //
-// It wires Pebble's own parts the way its command does, and serves them over TLS on loopback.
-// Options has fields for settings that Pebble reads from environment variables. Each Start is
-// a server with its own roots and memory. It is not a fault injector: give Options.Wrap a
-// handler for that. A second order that replaces the same certificate meets a
-// data race inside Pebble, which the race detector reports. And it is not fit for high rates:
-// for every order, Pebble scans all authorizations that it ever made. So start a fresh Server
-// for each throughput run.
+// The package connects the parts of Pebble as Pebble's own command does, and serves them over TLS on loopback. Options
+// has fields for settings that Pebble reads from environment variables. Each Start makes a server with its own roots
+// and memory. The package does not break requests: a handler in Options.Wrap can do this.
+//
+// Pebble has two weaknesses. A second order that replaces the same certificate causes a data race inside Pebble, and
+// the race detector reports this race. And Pebble is not fit for high rates: for every order, Pebble scans all
+// authorizations that it ever made. So start a new Server for each throughput run.
 package pebble
 
 import (

@@ -1,5 +1,6 @@
 // Package port finds free ports on the loopback interface, for a server that listens later: a process that takes its
-// port as an argument, or a server that a test stops and starts again. The package does not reserve a port.
+// port as an argument, or a server that a test stops and starts again. The package does not reserve the port: another
+// process may take the port before the server listens.
 package port
 
 import (

@@ -1,10 +1,10 @@
-// Package slow marks the tests that run in make test-slow and not in make test, because not every run has time for
-// them. A test belongs there if it is slow because it is real: it kills processes, has a table of hundreds of cells,
-// uses other versions of Kubernetes, or runs the commands of all pages. A test that is slow without need must become
-// faster instead.
+// Package slow marks the tests that `make test` skips and `make test-slow` runs, because not every run has time for
+// these tests. A test may be marked if it has to be slow, because it kills processes, has a table of hundreds of cells,
+// uses other versions of Kubernetes, or runs the commands of all pages in docs/. A test that is slow without need must
+// become faster instead.
 //
-// make test-slow has one target for each Part. For example, make test-slow-crash runs only the tests that call Test or
-// Runs with Crash. internal/rig/parts finds these tests.
+// Each Part has a make target. For example, `make test-slow-crash` runs only the tests that call Test or Runs with
+// Crash. The command in internal/rig/parts finds these tests.
 package slow
 
 import (

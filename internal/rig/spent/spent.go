@@ -1,6 +1,6 @@
-// Package spent notes the time that tests spend beside their own work: starting servers and controllers, and waiting
-// for a clock. Command outcome sums the times up at the end of a run. The package changes nothing that a test does,
-// and does not measure the product.
+// Package spent records the time that tests do not spend on their own work, but on the start of servers and controllers
+// and on waits for a clock. At the end of a run, the command in internal/rig/outcome adds up these times. The package
+// does not change what a test does, and does not measure Chancery itself.
 package spent
 
 import (

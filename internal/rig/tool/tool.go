@@ -1,5 +1,6 @@
-// Package tool finds programs from outside the project that tests need: openssl, keytool, named and others. The package
-// also writes the small programs of tests to files. It installs nothing. Only tests import it.
+// Package tool finds the installed programs that tests need: openssl, keytool, named and others. It installs nothing:
+// if a program is missing, the test is skipped, or fails in continuous integration. The package also writes small
+// programs for tests to files. Only tests import the package.
 package tool
 
 import (

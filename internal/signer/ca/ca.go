@@ -1,8 +1,9 @@
 // Package ca signs requests with a certificate authority whose key is in a Secret.
 //
 // In the Secret, tls.crt holds the signing certificate and the chain from this certificate to a root, tls.key holds the
-// private key, and ca.crt may hold the root. The package only reads the Secret and signs: it never writes a Secret, and
-// does not decide whether a request may be signed.
+// private key, and ca.crt may hold the root. The package only reads the Secret: it never writes a Secret.
+// internal/machine/request decides whether a request may be signed. This package then signs the certificate if the
+// certificates of the CA allow it.
 package ca
 
 import (

@@ -1,7 +1,7 @@
 // Package selfsigned signs requests with the requester's own key.
 //
-// The key is in a Secret that an annotation of the request names. The package reads that Secret and signs: it never
-// writes a Secret, and it does not decide whether a request may be signed.
+// The key is in a Secret that an annotation of the request names. The package reads that Secret and signs. The package
+// never writes a Secret. internal/machine/request decides whether a request may be signed.
 package selfsigned
 
 import (

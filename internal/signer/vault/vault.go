@@ -1,5 +1,5 @@
-// Package vault sends requests to a PKI secrets engine of HashiCorp Vault, which signs them, and checks whether a Vault
-// issuer can be used.
+// Package vault lets a PKI secrets engine of HashiCorp Vault sign certificate requests. The package also checks whether
+// a Vault issuer can be used.
 //
 // All calls block: the calls to Vault, to AWS, and for a service account's token. internal/engine decides when the
 // package calls and when it repeats a call. A Vault token from a login is kept until its lease is nearly over. Vault's

@@ -1,10 +1,10 @@
-// Package venafi sends requests to CyberArk Certificate Manager, formerly Venafi, which signs them: self-hosted (TPP),
-// SaaS (Cloud) and next-generation trust security (NGTS).
+// Package venafi asks CyberArk Certificate Manager (formerly Venafi) to sign requests. There are three products:
+// self-hosted (TPP), SaaS (Cloud) and next-generation trust security (NGTS).
 //
-// The package submits a request once. The server identifies the request by a pickup ID. An annotation of the request
-// keeps the pickup ID, and the package fetches the issued certificate by this ID. The vcert library speaks the
-// protocol, and the server's policy decides what may be issued. All calls block. internal/engine decides when the
-// package calls and when it repeats a call.
+// The package submits a request, and the server returns a pickup ID for the request. An annotation of the request keeps
+// the pickup ID. For a request with a pickup ID, the package only fetches the issued certificate by this ID. The vcert
+// library speaks the protocol, and the server's policy decides what may be issued. All calls block. internal/engine
+// decides when to call this package, and when to repeat a call.
 package venafi
 
 import (

@@ -1,8 +1,8 @@
 // Package http01 solves HTTP-01 challenges (RFC 8555 §8.3) without a pod for each challenge. One Responder answers all
-// challenges in an Index. Watches fill the Index. The self check sends the same HTTP request as the CA.
+// challenges in an Index. The watches of internal/app fill the Index. The self check sends the same request as the CA.
 //
-// CAs reach the Responder directly, or through routes that package route makes. This package starts no watch and
-// schedules nothing: internal/controller does.
+// CAs reach the Responder directly, or through routes that package internal/solver/http01/route makes.
+// internal/controller schedules the challenges.
 package http01
 
 import (

@@ -3,7 +3,8 @@
 // TLS handshake as the CA.
 //
 // The package makes no routes: the user forwards port 443 of a name, or only the protocol acme-tls/1, to the Responder
-// without TLS termination. The package starts no watch and schedules nothing: internal/controller does.
+// without TLS termination. internal/app starts the watches that fill the Index, and internal/controller schedules the
+// challenges.
 package tlsalpn01
 
 import (

@@ -1,5 +1,5 @@
-// Package check holds the commands check api and version. They tell whether Chancery works in a cluster, and in which
-// version. They take the flags of the same commands of cmctl.
+// Package check holds two commands: `check api` tells whether Chancery works in a cluster, and `version` prints the
+// versions of kubectl-chancery and of the controllers. The commands take the flags of the same commands of cmctl.
 package check
 
 import (

@@ -1,8 +1,8 @@
 // Package create holds the commands that ask an issuer for a certificate and keep the private key in a file on the
 // user's machine. A command makes a CertificateRequest, or a Kubernetes CertificateSigningRequest.
 //
-// The commands take the flags of the same commands of cmctl. They make requests in the same way as the controller does
-// for Certificates.
+// Each command takes the flags of the cmctl command with the same name. The commands make requests in the same way as
+// the controller does for Certificates.
 package create
 
 import (

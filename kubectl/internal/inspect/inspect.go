@@ -1,7 +1,7 @@
 // Package inspect is the command that reads certificates and requests for certificates, and says what is wrong with
-// them: the names, the private key, the chain, the validity and revocation.
+// them. The command checks the names, the private key, the chain, the validity and the revocation.
 //
-// It writes nothing, and never prints a private key.
+// The command changes nothing in the cluster, and never prints a private key.
 package inspect
 
 import (

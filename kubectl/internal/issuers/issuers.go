@@ -1,4 +1,5 @@
-// Package issuers is the command that shows issuers, what uses them, and what holds them up.
+// Package issuers is the command that shows each issuer, how many Certificates and Challenges use the issuer, and why
+// the issuer is not ready or has to wait.
 package issuers
 
 import (

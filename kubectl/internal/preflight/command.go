@@ -1,7 +1,8 @@
-// Package preflight is the command that tries, before a Certificate is made, whether its issuance can succeed.
+// Package preflight is the command that checks, before an issuance, whether the issuance can succeed.
 //
-// It asks the API server, DNS, the CA and the routes; internal/clientside/preflight of the root module judges the
-// answers.
+// The command reads from the API server, from DNS and from the directory of the CA. It also connects to the names of
+// the Certificate, as a CA does for HTTP-01 and TLS-ALPN-01 challenges. internal/clientside/preflight of the root
+// module judges the answers.
 package preflight
 
 import (

@@ -1,8 +1,8 @@
 // Package takeover holds the command `kubectl chancery takeover`. The command shows what would change if Chancery
-// replaced the cert-manager of a cluster, makes this change in the same installation, and can undo the change.
+// replaced the cert-manager of a cluster, makes this change to cert-manager's installation, and can undo the change.
 //
-// The command changes the existing Deployments, and the objects that `chancery install` applies. If Helm, Argo CD or
-// Flux manages the installation, the user makes the change in that tool and not with this command.
+// The command changes the Deployments of cert-manager, and the objects that `chancery install` applies. If Helm, Argo
+// CD or Flux manages the installation, the user makes the change in that tool and not with this command.
 package takeover
 
 import (

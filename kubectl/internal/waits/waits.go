@@ -1,5 +1,5 @@
-// Package waits holds the command waits, which shows for each object what the object waits for. Other commands use the
-// package to reach the controller. The package changes no object.
+// Package waits is the command `kubectl chancery waits`. For each object, the command shows what the object waits for.
+// Other commands use the package to reach the controller. The package changes no object.
 package waits
 
 import (

@@ -1,5 +1,5 @@
 // Package attack lets a namespace attack a controller: with objects as large as the API server takes, objects that
-// come and go, and servers of all protocols that send as much as they can. It measures nothing.
+// come and go, and servers of all protocols that send as much as they can. Package bench measures the effect.
 package attack
 
 import (

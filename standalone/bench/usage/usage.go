@@ -1,5 +1,5 @@
-// Package usage reads what CPU time, memory and descriptors a process uses: from the /proc of Linux, and from the pages
-// that the process serves.
+// Package usage reads how much CPU time and memory a process uses, and how many file descriptors it has open. The
+// package reads /proc of Linux, and the pages (metrics and profiles) that the process serves.
 package usage
 
 import (

@@ -1,4 +1,4 @@
-// Package trend computes whether a measurement grows over hours, and draws measurements. The package measures nothing.
+// Package trend computes whether a measurement grows over hours, and draws diagrams. It measures nothing.
 package trend
 
 import (

@@ -1,5 +1,5 @@
-// Package contract holds one test suite for the interface signer.Signer alone: each adapter's own tests run it.
-// Package conformance tests whole controllers. Only tests import it.
+// Package contract holds one test suite for all implementations of signer.Signer. The tests of each adapter run the
+// suite with the adapter alone; internal/rig/signer/conformance tests whole controllers. Only tests import the package.
 package contract
 
 import (

@@ -2,7 +2,8 @@
 // others are programs that internal/…/provider/exec runs. This package chooses the provider, maps the API's fields to
 // the programs' variables, and reads the Secrets.
 //
-// It reads credentials for each call, so that a changed Secret takes effect with the next one, and keeps none.
+// It reads the credentials anew for each call, and does not keep them. So a changed Secret takes effect with the next
+// call.
 package provider
 
 import (

@@ -1,9 +1,9 @@
-// Package wire is the provider protocol: the messages between Chancery and a program that writes DNS records, one JSON
-// object on each line, over standard input and output or over a Unix socket. docs/dns-providers.md describes it for
-// the authors of such programs; Serve implements it for programs in Go.
+// Package wire defines the provider protocol: the messages between Chancery and a program that writes DNS records. Each
+// message is one JSON object on one line, over standard input and output or over a Unix socket. docs/dns-providers.md
+// describes the protocol for the authors of such programs. Serve implements the program's side of the protocol in Go.
 //
-// It starts no process and knows no provider. It imports nothing of Chancery, so that a program is not bound to its
-// dependencies.
+// The package starts no process and knows no provider. It imports no other package of Chancery: a program that imports
+// this package does not get the dependencies of Chancery.
 package wire
 
 // Version is the version of the protocol. A later one only adds fields.

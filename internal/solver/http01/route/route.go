@@ -1,10 +1,10 @@
 // Package route makes the route from the internet to the Responder of HTTP-01 challenges. For each Challenge, the
-// package makes an Ingress, a path in an existing Ingress, or a Gateway API HTTPRoute, and the Service behind the route
-// if the Service does not exist yet (spec §5.8, but with fixed names). internal/controller/responderservices keeps the
-// Service. If the solver or the operator asks for it, each Challenge gets a pod and a Service, and this pod answers,
-// not the Responder.
+// package makes an Ingress, a path in an existing Ingress, or a Gateway API HTTPRoute. The package also makes the
+// Service behind the route if the Service does not exist yet (spec §5.8, but with fixed names).
+// internal/controller/responderservices then maintains and deletes the Service. If the solver or the operator asks for
+// pods, each Challenge gets its own pod and Service, and this pod answers instead of the Responder.
 //
-// The package answers no challenge and checks none: internal/solver/http01 does both.
+// The package answers no challenge and checks no answer: internal/solver/http01 answers and checks.
 package route
 
 import (

@@ -1,9 +1,10 @@
-// Package exec writes challenge records through programs that speak the provider protocol (internal/solver/dns01/wire):
-// a process started on demand, or one that listens on a Unix socket.
+// Package exec writes challenge records through programs that speak the provider protocol (internal/solver/dns01/wire).
+// The package starts a program when it is needed, or connects to a program that listens on a Unix socket.
 //
-// It runs only programs that the operator lists, one process for each provider and credential, and hands credentials
-// over as data: nothing from an Issuer or a Secret reaches a command line or an environment. It knows no DNS provider:
-// internal/solver/dns01/provider and the programs know which settings each one takes.
+// The package uses only programs that the operator lists. It starts one process for each combination of provider,
+// settings and credential. It sends credentials as data: nothing from an Issuer or a Secret reaches a command line or
+// an environment. The package does not know the settings of a DNS provider: internal/solver/dns01/provider and the
+// programs know these settings.
 package exec
 
 import (

@@ -1,7 +1,7 @@
-// Package limit limits the calls to DNS providers for each credential: to a number per second, and to none for a while
-// after calls kept failing. So a thousand challenges neither exhaust a quota nor lock an account.
+// Package limit limits the calls to DNS providers for each credential: to a number per second, and after repeated
+// failures to zero for some time. So a thousand challenges do not exhaust a quota, and no provider locks an account.
 //
-// The package makes no calls and knows no provider. A restart loses its memory, which costs a few more calls.
+// The package knows no provider, and its callers make the calls. A restart loses the counts: a few more calls are made.
 package limit
 
 import (
