@@ -199,7 +199,7 @@ func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Optio
 	return &App{
 		counts: counts,
 		// It is shut down by Run, and logs what the API server refuses.
-		manager: manager, events: newEvents(logr.NewContext(context.WithoutCancel(ctx), watches.log)),
+		manager: &adding{Manager: manager}, events: newEvents(logr.NewContext(context.WithoutCancel(ctx), watches.log)),
 		sink: &typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events("")}, watches: watches, log: watches.log,
 	}, nil
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,7 +45,15 @@ func (d *Deps) AllSetUp() <-chan struct{} {
 type late func(context.Context) error
 
 // Start implements manager.Runnable.
-func (l late) Start(ctx context.Context) error { return l(ctx) }
+func (l late) Start(ctx context.Context) error { return unlessStopped(l(ctx)) }
+
+// unlessStopped returns an error, or nil if the error is that the manager stops.
+func unlessStopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (late) NeedLeaderElection() bool { return false }
@@ -72,7 +81,7 @@ func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error
 			case <-due:
 			}
 			if missing, err := d.unserved(kinds); err == nil && missing == "" {
-				return setup(ctx)
+				return unlessStopped(setup(ctx))
 			}
 		}
 	}))

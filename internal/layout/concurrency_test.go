@@ -33,8 +33,8 @@ var concurrent = map[string]struct{ what, why string }{
 		"authorizations are read a few at a time, within a call of the engine; its state is shared by such calls",
 	},
 	"internal/app": {
-		"goroutine App.Run, App.trace, responder.Start; queue newWaits, responder.Start; timer admits, established, waits.serve",
-		"servers and the lease, which are of the process and not of an object; waits of an installation, which ends",
+		"goroutine App.Run, App.trace, responder.Start; mutex adding; queue newWaits, responder.Start; timer adding.Start, admits, established, waits.serve",
+		"servers, the lease and the end, which are of the process and not of an object; waits of an installation, which ends",
 	},
 	"internal/cli": {
 		"goroutine newControllerProcess, newInjectorProcess; timer UntilStopped, newCheckAPICommand, returnMemory",

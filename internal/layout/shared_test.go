@@ -12,8 +12,8 @@ import (
 
 // maxShared is how many structs outside of the engine and the caches may hold what goroutines share. Two of them are of
 // the dashboard, which the controller does not run. The nineteenth keeps the policies of tenants to one core, the
-// twentieth the connections of strangers to a number.
-const maxShared = 20
+// twentieth the connections of strangers to a number. The twenty-first works around a fault of controller-runtime.
+const maxShared = 21
 
 // sharedRooms are the engine and the caches: waiting and sharing is what they are for.
 var sharedRooms = []string{"internal/engine", "internal/kube/informers", "internal/kube/ownwrites", "internal/kube/secrets"}
@@ -23,6 +23,7 @@ var shared = map[string]string{
 	"internal/acme/client.server":                   "calls for all accounts at a server use one directory and one pool of nonces",
 	"internal/acme/accounts.Account":                "calls sign with a key that is replaced while none is under way; issuers that share the account register it in turn",
 	"internal/acme/accounts.Registry":               "issuers, Orders and Challenges find the accounts in it",
+	"internal/app.adding":                           "controllers are added once their kind is served, while the process may end",
 	"internal/controller/orders.scheduler":          "the watch, passes and answers to writes tell it of all Challenges",
 	"internal/dashboard.board":                      "views are made of it while the watch changes it",
 	"internal/dashboard.guard":                      "requests of browsers that come together: one of them is admitted",

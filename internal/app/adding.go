@@ -1,0 +1,42 @@
+package app
+
+import (
+	"context"
+	"sync"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// adding is a Manager that stops only when nothing is being added to it. A Manager of controller-runtime v0.24 may
+// otherwise wait for ever for a controller that is added while the Manager stops: Add holds a lock for reading while it
+// waits for the loop of the Manager, the stop waits to write, and so the loop waits to read.
+type adding struct {
+	ctrl.Manager
+
+	mu      sync.RWMutex
+	stopped bool
+}
+
+// Add implements ctrl.Manager. It returns context.Canceled once the Manager stops.
+func (a *adding) Add(r manager.Runnable) error {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.stopped {
+		return context.Canceled
+	}
+	return a.Manager.Add(r)
+}
+
+// Start implements ctrl.Manager.
+func (a *adding) Start(ctx context.Context) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		a.mu.Lock()
+		a.stopped = true
+		a.mu.Unlock()
+		stop()
+	})()
+	return a.Manager.Start(running)
+}
