@@ -117,7 +117,7 @@ func passing() []Row {
 			Fuzz: []string{"FuzzSaved"},
 		},
 		{
-			What: "Connections to a port: of a responder for HTTP-01 or TLS-ALPN-01, of metrics, of probes", Who: "who reaches it",
+			What: "Connections to the port of a responder, of metrics or of probes", Who: "who reaches it",
 			Numbers: []Number{held("connections to a port", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
 			Above:  "The one that was opened the longest ago is closed",
 			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded", "TestPortsAreBounded"},
