@@ -96,10 +96,10 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
 		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
 	}
-	// No zone now, and none ever seen: there is nothing to wait for. Of an untrusted Challenge, presented may be a guess,
-	// which has no time.
+	// No zone now, and none seen by this process: there is nothing to wait for. Of an untrusted Challenge, presented may
+	// be a guess, which has no time. What cert-manager has presented has no time either.
 	stored := d.Challenge.Status
-	guess := stored.State == acmev1.Errored && stored.PresentedAt == nil
+	guess := d.Untrusted != "" && stored.State == acmev1.Errored && stored.PresentedAt == nil
 	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && (!stored.Presented || guess)
 	switch {
 	case nowhere:

@@ -131,6 +131,12 @@ func TestGuessOfPresented(t *testing.T) {
 	presenting.Memory = presenting.Memory.Started(ChallengePresent, start)
 	touched := presenting
 	touched.Memory = touched.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: failure(fault.ClassUnavailable, "no answer")})
+	takenOver := newChallengeState().final(acmev1.Errored)
+	takenOver = takenOver.with(func(c *acmev1.Challenge) { c.Status.Presented, c.Status.PresentedAt = true, nil }).deleted()
+	takenOver.Memory = takenOver.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: noZone})
+	if a := DecideChallenge(takenOver, start); a.Step != ChallengeWait || a.Wake.IsZero() {
+		t.Errorf("what cert-manager has presented is given up: %s", a.text(start))
+	}
 	for name, c := range map[string]struct {
 		s    ChallengeState
 		dies bool // the process ends once errored is written, and another one cleans up
