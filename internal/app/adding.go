@@ -8,9 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// adding is a Manager that stops only when nothing is being added to it. A Manager of controller-runtime v0.24 may
-// otherwise wait for ever for a controller that is added while the Manager stops: Add holds a lock for reading while it
-// waits for the loop of the Manager, the stop waits to write, and so the loop waits to read.
+// adding is a Manager that is stopped only when nothing is being added to it. A Manager of controller-runtime v0.24
+// that is stopped while two controllers are added waits for GracefulShutdownTimeout, and ends with an error: the second
+// Add holds a lock for reading while it waits for the loop of the group, the stop waits to write, and so the loop waits
+// to read. A Manager that ends by an error of its own may still do so.
 type adding struct {
 	ctrl.Manager
 
@@ -18,7 +19,8 @@ type adding struct {
 	stopped bool
 }
 
-// Add implements ctrl.Manager. It returns context.Canceled once the Manager stops.
+// Add implements ctrl.Manager. It returns context.Canceled once the Manager is stopped. It MUST NOT be called while the
+// caches of the start sync: Start holds a lock of the Manager until then.
 func (a *adding) Add(r manager.Runnable) error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
