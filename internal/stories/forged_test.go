@@ -2,14 +2,13 @@ package stories_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,17 +20,25 @@ import (
 
 // TestForgedChallengesGetNoCredentials: somebody copies the Challenge of an open authorization, and has it name a
 // server of their own beside the Secret of a ClusterIssuer. The server is asked nothing, while the Challenge is there
-// and when it goes, whoever it says that it belongs to.
+// and when it goes, whoever it says that it belongs to, and also if somebody puts its finalizer back.
 func TestForgedChallengesGetNoCredentials(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	t.Cleanup(server.Close)
+	server, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		for {
+			if _, _, err := server.ReadFrom(make([]byte, 1)); err != nil {
+				return // it is closed
+			}
+			asked.Add(1)
+		}
+	}()
 	w := newWatched(t, nil)
 	w.run(t)
-	w.Create(t, &corev1.Secret{ObjectMeta: named("accounts"), StringData: map[string]string{
-		"accounts.json": `{"web.example.com":{"username":"u","password":"p","fulldomain":"f.example.net","subdomain":"s"}}`,
-	}})
 	w.withIssuer(t, w.dnsSolver())
 	w.dns.SetMode(0, dnsserver.NXDomain)
 	w.Create(t, certificate(w.World, "web", "acme", "web.example.com"))
@@ -40,9 +47,7 @@ func TestForgedChallengesGetNoCredentials(t *testing.T) {
 		c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{
 			Name: name, OwnerReferences: owners, Finalizers: genuine.Finalizers, Annotations: genuine.Annotations,
 		}, Spec: *genuine.Spec.DeepCopy()}
-		c.Spec.Solver.DNS01 = &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{
-			Host: server.URL, AccountSecretRef: cmmeta.SecretKeySelector{Name: "accounts", Key: "accounts.json"},
-		}}
+		c.Spec.Solver.DNS01.RFC2136.Nameserver = server.LocalAddr().String() // with the key of the issuer
 		w.Create(t, c)
 		return c
 	}
@@ -50,12 +55,14 @@ func TestForgedChallengesGetNoCredentials(t *testing.T) {
 		"No Order controls": forge("orphan", nil), "does not give this solver": forge("adopted", genuine.OwnerReferences),
 	} {
 		rig.Eventually(t, c.Name+" ends", func(ctx context.Context) string {
-			if err := w.Get(ctx, c.Name, c); client.IgnoreNotFound(err) != nil || err == nil && (c.Status.State != acmev1.Errored || !strings.Contains(c.Status.Reason, name)) {
+			if err := w.Get(ctx, c.Name, c); client.IgnoreNotFound(err) != nil || err == nil && (c.Status.State != acmev1.Errored || len(c.Finalizers) > 0 || !strings.Contains(c.Status.Reason, name)) {
 				return fmt.Sprint(err, c.Status)
 			}
 			return ""
 		})
-		if err := client.IgnoreNotFound(w.Client.Delete(t.Context(), c)); err != nil {
+		again := c.DeepCopy()
+		again.Finalizers = genuine.Finalizers
+		if err := errors.Join(client.IgnoreNotFound(w.Client.Patch(t.Context(), again, client.MergeFrom(c))), client.IgnoreNotFound(w.Client.Delete(t.Context(), c))); err != nil {
 			t.Fatal(err)
 		}
 		rig.Eventually(t, c.Name+" goes", func(ctx context.Context) string {

@@ -57,8 +57,6 @@ func DecideChallenge(s ChallengeState, now time.Time) ChallengeAction {
 		return d.end(state, f, reason)
 	}
 	if s.Untrusted != "" {
-		// A process that died may have presented without writing so.
-		d.next.Presented = d.next.Presented || d.mayBePresented()
 		return d.end(acmev1.Errored, of(fault.ClassConfiguration), s.Untrusted)
 	}
 	if reason := s.Settings.Refuses(s.Challenge); reason != "" {
@@ -208,6 +206,9 @@ func textOf(p *acme.Problem) string {
 
 // end writes a final state, and frees the slot with the same write (mission rule 6).
 func (d *challengeDecision) end(state acmev1.State, f failed, reason string) ChallengeAction {
+	if state == acmev1.Errored {
+		d.notePresented()
+	}
 	d.next.State, d.next.Processing = state, false
 	a := ChallengeAction{Status: d.status(f, reason)}
 	spec := d.Challenge.Spec

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
@@ -35,20 +37,31 @@ func (d *challengeDecision) ending() ChallengeAction {
 	}
 }
 
-// mayBePresented reports whether there may be anything to clean up. A process that
-// died may have presented without writing so.
+// mayBePresented reports whether there may be anything to clean up. A process that died may have presented without
+// writing so; for errored, notePresented has written it.
 func (d *challengeDecision) mayBePresented() bool {
 	s := d.Challenge.Status
-	if d.Challenge.Spec.Type == acmev1.ChallengeTypeDNSPersist01 {
+	switch {
+	case d.Challenge.Spec.Type == acmev1.ChallengeTypeDNSPersist01:
 		return false // the record is its owner's, and stays
-	}
-	if s.Presented || d.Memory.Touched {
+	case s.Presented, d.Memory.Touched:
 		return true
-	}
-	if s.State == acmev1.Errored && d.Untrusted != "" {
+	case s.State == acmev1.Errored:
 		return false // it was never started, and its solver is not to be called: it may name anybody's server
+	default:
+		return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
 	}
-	return s.State != acmev1.Valid && (s.Processing || s.State != acmev1.Unknown)
+}
+
+// notePresented notes in the status that comes with errored whether there may be anything to clean up. What is known to
+// be presented has a time then, also what cert-manager has presented. A guess has none.
+func (d *challengeDecision) notePresented() {
+	switch {
+	case d.next.Presented && d.next.PresentedAt == nil:
+		d.next.PresentedAt = new(metav1.NewTime(d.now))
+	case !d.next.Presented:
+		d.next.Presented = d.mayBePresented()
+	}
 }
 
 // release drops the finalizer. A Challenge that stays says that nothing of it is presented any more. Most Orders delete
@@ -96,10 +109,9 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 	if deleted := d.Challenge.DeletionTimestamp; deleted != nil {
 		limit = when.Earliest(limit, deleted.Add(d.Settings.CleanUpLimit))
 	}
-	// No zone now, and none seen by this process: there is nothing to wait for. Of an untrusted Challenge, presented may
-	// be a guess, which has no time. What cert-manager has presented has no time either.
+	// No zone now, none seen by this process, and nothing known to be presented: there is nothing to wait for.
 	stored := d.Challenge.Status
-	guess := d.Untrusted != "" && stored.State == acmev1.Errored && stored.PresentedAt == nil
+	guess := stored.State == acmev1.Errored && stored.PresentedAt == nil && stored.FailureClass != "" // no class: cert-manager's
 	nowhere := m.Failure.Reason == fault.ReasonNoZone && !m.Touched && (!stored.Presented || guess)
 	switch {
 	case nowhere:
@@ -127,7 +139,7 @@ func (d *challengeDecision) cleanUpAgain() ChallengeAction {
 // leftBehind names what clean-up would have taken away.
 func (d *challengeDecision) leftBehind() string {
 	spec := d.Challenge.Spec
-	if spec.Type == acmev1.ChallengeTypeDNS01 || spec.Type == acmev1.ChallengeTypeDNSAccount01 {
+	if WritesRecord(spec.Type) {
 		return fmt.Sprintf("the TXT record of %s with value %q", acme.DNS01Name(spec.DNSName, spec.AccountLabel), spec.Key)
 	}
 	return fmt.Sprintf("the route for http://%s%s", spec.DNSName, acme.HTTP01Path(spec.Token))

@@ -230,10 +230,16 @@ func Outdated(c acmev1.ChallengeSpec, thumbprint string) bool {
 // (RFC 8737 §3), and the value of the TXT record for DNS-01 (RFC 8555 §8.4) and DNS-ACCOUNT-01.
 func KeyToPresent(t acmev1.ACMEChallengeType, token, thumbprint string) string {
 	key := token + "." + thumbprint
-	if t != acmev1.ChallengeTypeDNS01 && t != acmev1.ChallengeTypeDNSAccount01 {
+	if !WritesRecord(t) {
 		return key
 	}
 	return acme.DNS01Value(key)
+}
+
+// WritesRecord reports whether the solver of a type of challenge writes a TXT record: DNS-01 and DNS-ACCOUNT-01. That
+// of DNS-PERSIST-01 is its owner's.
+func WritesRecord(t acmev1.ACMEChallengeType) bool {
+	return t == acmev1.ChallengeTypeDNS01 || t == acmev1.ChallengeTypeDNSAccount01
 }
 
 // maxNamePrefix is the length to which ComputeName cuts a prefix.

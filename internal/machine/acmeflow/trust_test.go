@@ -118,52 +118,97 @@ func TestDisowned(t *testing.T) {
 	ends(presenting, ChallengeWait) // for what is under way
 }
 
-// TestGuessOfPresented: where a Challenge that nobody vouches for may have been presented, one clean-up is sent. It is
-// the last if it finds no zone and no Present of this process has changed anything. A record that is known to have been
-// presented is looked for as long as that of any other Challenge.
+// TestErroredIsCleanedUp: what a process may have presented before it died is cleaned up, too, where a verdict of the
+// CA ends the Challenge, its Order goes, and the next process dies.
+func TestErroredIsCleanedUp(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]ChallengeState{
+		"no longer offered": newChallengeState().processing().read(acme.StatusPending, "").with(func(c *acmev1.Challenge) { c.Spec.URL += "/another" }),
+		"deactivated":       newChallengeState().processing().read(acme.StatusDeactivated, acme.StatusPending),
+		"expired":           newChallengeState().processing().read(acme.StatusExpired, acme.StatusPending),
+	} {
+		a := DecideChallenge(s, start)
+		if a.Status == nil || !a.Status.State.IsFailure() {
+			t.Fatalf("%s: %s", name, a.text(start))
+		}
+		s = s.with(func(c *acmev1.Challenge) { c.Status = *a.Status })
+		s.Memory, s.Untrusted = ChallengeMemory{}, "No Order controls it"
+		equal(t, DecideChallenge(s, start).Step, ChallengeCleanUp)
+		equal(t, DecideChallenge(s.deleted(), start).Step, ChallengeCleanUp)
+	}
+}
+
+// TestNeverStartedIsNotCleanedUp: the solver of a Challenge that ended before it was started is not called, also if
+// somebody puts the finalizer back, which takes no right to write its status.
+func TestNeverStartedIsNotCleanedUp(t *testing.T) {
+	t.Parallel()
+	s := newChallengeState()
+	s.Untrusted = "No Order controls it"
+	s = s.with(func(c *acmev1.Challenge) { c.Status = *DecideChallenge(s, start).Status }).bare()
+	s = s.with(func(c *acmev1.Challenge) { c.Finalizers = []string{acmev1.ChallengeFinalizer} })
+	for _, untrusted := range []string{s.Untrusted, ""} {
+		s.Untrusted = untrusted
+		equal(t, DecideChallenge(s, start).Step, ChallengeRemoveFinalizer)
+		equal(t, DecideChallenge(s.deleted(), start).Step, ChallengeRemoveFinalizer)
+	}
+}
+
+// TestGuessOfPresented: where a Challenge that ends as errored may have been presented, a clean-up is sent. It is the
+// last if it finds no zone, no Present of this process has changed anything, and nothing is known to be presented. A
+// record that is known to have been presented is looked for as long as that of any other Challenge.
 func TestGuessOfPresented(t *testing.T) {
 	t.Parallel()
 	noZone := failure(fault.ClassConfiguration, "no zone")
 	noZone.Reason = fault.ReasonNoZone
-	tried := newChallengeState().processing().read(acme.StatusPending, acme.StatusPending)
-	tried.Memory = tried.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: noZone})
+	unavailable := failure(fault.ClassUnavailable, "no answer")
+	after := func(s ChallengeState, f *fault.Fault) ChallengeState {
+		s.Memory = s.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: f})
+		return s
+	}
+	started := newChallengeState().processing()
+	tried := after(started.read(acme.StatusPending, acme.StatusPending), noZone)
 	presenting := tried
 	presenting.Memory = presenting.Memory.Started(ChallengePresent, start)
-	touched := presenting
-	touched.Memory = touched.Memory.After(ChallengeOutcome{Step: ChallengePresent, At: start, Failure: failure(fault.ClassUnavailable, "no answer")})
-	takenOver := newChallengeState().final(acmev1.Errored)
-	takenOver = takenOver.with(func(c *acmev1.Challenge) { c.Status.Presented, c.Status.PresentedAt = true, nil }).deleted()
-	takenOver.Memory = takenOver.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: noZone})
-	if a := DecideChallenge(takenOver, start); a.Step != ChallengeWait || a.Wake.IsZero() {
-		t.Errorf("what cert-manager has presented is given up: %s", a.text(start))
-	}
+	takenOver := tried.with(func(c *acmev1.Challenge) { c.Status.Presented = true }) // cert-manager writes no presentedAt
 	for name, c := range map[string]struct {
 		s    ChallengeState
-		dies bool // the process ends once errored is written, and another one cleans up
+		then func(ChallengeState) ChallengeState // once errored is written; nil: nothing happens
 		last bool
 	}{
 		"no zone was found":                       {s: tried, last: true},
-		"no zone was found, and the process dies": {s: tried, dies: true, last: true},
-		"a Present is under way":                  {s: presenting, dies: true, last: true},
-		"a Present may have changed something":    {s: touched},
+		"no zone was found, and the process dies": {s: tried, then: dies, last: true},
+		"a Present is under way, and dies":        {s: presenting, then: dies, last: true},
+		"a Present finds no zone":                 {s: presenting, then: func(s ChallengeState) ChallengeState { return after(s, noZone) }, last: true},
+		"a Present comes back":                    {s: presenting, then: func(s ChallengeState) ChallengeState { return after(s, nil) }},
+		"a Present may have changed something":    {s: after(presenting, unavailable)},
 		"it was presented":                        {s: tried.presented()},
-		"it was presented, and the process dies":  {s: tried.presented(), dies: true},
-		"another process died while it presented": {s: newChallengeState().processing(), last: true},
+		"it was presented, and the process dies":  {s: tried.presented(), then: dies},
+		"cert-manager has presented it":           {s: takenOver},
+		"another process died while it presented": {s: started, last: true},
 	} {
-		s := c.s
-		s.Untrusted = "No Order controls it"
-		s = s.with(func(ch *acmev1.Challenge) { ch.Status = *DecideChallenge(s, start).Status })
-		s.Memory.Finished()
-		if c.dies {
-			s.Memory = ChallengeMemory{}
-		}
-		s = s.deleted()
-		if a := DecideChallenge(s, start); a.Step != ChallengeCleanUp {
-			t.Errorf("%s: no clean-up is sent: %s", name, a.text(start))
-		}
-		s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: noZone})
-		if a := DecideChallenge(s, start); (a.Step == ChallengeRemoveFinalizer) != c.last || c.last && a.Event == nil {
-			t.Errorf("%s: after a clean-up that found no zone: %s", name, a.text(start))
+		for _, untrusted := range []string{"No Order controls it", ""} {
+			s := c.s
+			if s.Untrusted = untrusted; untrusted == "" {
+				s.Memory.Authorization = &acme.Authorization{Status: acme.StatusDeactivated}
+			}
+			s = s.with(func(ch *acmev1.Challenge) { ch.Status = *DecideChallenge(s, start).Status })
+			if c.then != nil {
+				s = c.then(s)
+			}
+			s = s.deleted()
+			if a := DecideChallenge(s, start); a.Step != ChallengeCleanUp {
+				t.Errorf("%s: no clean-up is sent: %s", name, a.text(start))
+			}
+			s.Memory = s.Memory.Started(ChallengeCleanUp, start).After(ChallengeOutcome{Step: ChallengeCleanUp, At: start, Failure: noZone})
+			if a := DecideChallenge(s, start); (a.Step == ChallengeRemoveFinalizer) != c.last || c.last && a.Event == nil || !c.last && a.Wake.IsZero() {
+				t.Errorf("%s: after a clean-up that found no zone: %s", name, a.text(start))
+			}
 		}
 	}
+}
+
+// dies is a Challenge at the next process.
+func dies(s ChallengeState) ChallengeState {
+	s.Memory = ChallengeMemory{}
+	return s
 }
