@@ -57,13 +57,7 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	}
 	d.Engine.List(s.waits)
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
-	s.untrusted = func(ctx context.Context, c *acmev1.Challenge) (string, error) {
-		issuer, err := observeIssuer(ctx, d, acme.Accounts, c.Spec.IssuerRef, c.Namespace)
-		if err != nil {
-			return "", err
-		}
-		return r.untrusted(ctx, c, issuer.flow)
-	}
+	s.mayNotStart = r.mayNotStart
 	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
 		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events(challengesComponent),
 		Observe: r.observe, Plan: r.plan,
@@ -140,6 +134,17 @@ func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeVi
 		Challenge: challenge, Untrusted: untrusted, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory), Replaced: r.replaced(ctx, challenge),
 	}}, nil
+}
+
+// mayNotStart says why a Challenge must not be started now; empty if it may be. While there is no issuer, nobody can
+// say whether it gives the Challenge's solver, and the solver of what was started is called with credentials to clean
+// up.
+func (r *challenges) mayNotStart(ctx context.Context, c *acmev1.Challenge) (string, error) {
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, c.Spec.IssuerRef, c.Namespace)
+	if err != nil || issuer.flow.Readiness == acmeflow.IssuerMissing {
+		return issuer.flow.Message, err
+	}
+	return r.untrusted(ctx, c, issuer.flow)
 }
 
 // untrusted says why a Challenge must not be solved; empty if it may be. What is cached of its Order may lag behind the

@@ -93,8 +93,8 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 	if err = call(ctx, task); err == nil {
 		return outcome, nil
 	}
-	// What is written by DNS-01 is written in a zone: without one, nothing was.
-	outcome.Untouched = step == acmeflow.ChallengePresent && c.Spec.Type == acmev1.ChallengeTypeDNS01 && outcome.Zone == ""
+	// What is written in the DNS is written in a zone: without one, nothing was.
+	outcome.Untouched = step == acmeflow.ChallengePresent && acmeflow.WritesRecord(c.Spec.Type) && outcome.Zone == ""
 	failure := fault.Fault{Class: class, Exact: true}
 	if f := fault.Of(err); f != nil {
 		failure = *f

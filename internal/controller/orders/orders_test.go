@@ -1,6 +1,8 @@
 package orders
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -15,11 +17,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/solver"
 )
 
 // TestUrgency: orders that were begun, renewals, and new orders, in this sequence.
@@ -51,6 +56,64 @@ func TestLanesHaveShortNames(t *testing.T) {
 	}
 	if lane(large) == lane(large+"b") {
 		t.Error("a lane is not told from another by the whole configuration")
+	}
+}
+
+// failing is a solver that writes nothing, and names a zone or none.
+type failing struct{ zone string }
+
+func (f failing) Present(_ context.Context, t solver.Task) error {
+	if f.zone != "" {
+		t.InZone(f.zone)
+	}
+	return errors.New("no answer")
+}
+
+func (f failing) Check(ctx context.Context, t solver.Task) error { return f.Present(ctx, t) }
+
+func (f failing) CleanUp(ctx context.Context, t solver.Task) error { return f.Present(ctx, t) }
+
+// TestUntouched: a Present of a TXT record that ends before it has a zone has changed nothing, whatever type of
+// challenge the record is for. Any other call may have changed something.
+func TestUntouched(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []acmev1.ACMEChallengeType{acmev1.ChallengeTypeHTTP01, acmev1.ChallengeTypeTLSALPN01, acmev1.ChallengeTypeDNS01, acmev1.ChallengeTypeDNSAccount01} {
+		for _, zone := range []string{"", "example.com"} {
+			for _, step := range []acmeflow.ChallengeStep{acmeflow.ChallengePresent, acmeflow.ChallengeCleanUp} {
+				r := &challenges{Deps: &controller.Deps{Solvers: map[acmev1.ACMEChallengeType]solver.Solver{kind: failing{zone}}}}
+				c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{Type: kind}}
+				record := kind == acmev1.ChallengeTypeDNS01 || kind == acmev1.ChallengeTypeDNSAccount01
+				want := record && zone == "" && step == acmeflow.ChallengePresent
+				if o, err := r.callSolver(t.Context(), c, step, false); err == nil || o.Untouched != want {
+					t.Errorf("%s of %s in zone %q: untouched %t, error %v", step, kind, zone, o.Untouched, err)
+				}
+			}
+		}
+	}
+}
+
+// TestNothingStartsWithoutItsIssuer: while there is no ClusterIssuer, a copy of a Challenge with a solver of its own
+// must not be started either. Its clean-up would call that solver with the credentials of the ClusterIssuer.
+func TestNothingStartsWithoutItsIssuer(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(acmev1.AddToScheme(scheme), certmanagerv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	order := &acmev1.Order{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "1"}}
+	order.Spec.IssuerRef = cmmeta.IssuerReference{Kind: cmmeta.ClusterIssuerKind, Name: "acme"}
+	order.Status.Authorizations = []acmev1.ACMEAuthorization{{URL: "https://ca/a", Identifier: "web.example.com", Challenges: []acmev1.ACMEChallenge{{URL: "https://ca/c", Token: "t", Type: "dns-01"}}}}
+	c := &acmev1.Challenge{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1"}, Spec: acmev1.ChallengeSpec{
+		URL: "https://ca/c", AuthorizationURL: "https://ca/a", DNSName: "web.example.com", Type: acmev1.ChallengeTypeDNS01, Token: "t", IssuerRef: order.Spec.IssuerRef,
+	}}
+	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(order, acmev1.SchemeGroupVersion().WithKind(acmev1.OrderKind))}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(order).Build()
+	r := &challenges{Deps: &controller.Deps{Now: time.Now, Client: ownwrites.New(api, time.Now), Manager: readsLive{api: api}}}
+	if why := acmeflow.Untrusted(order, acmeflow.Issuer{Readiness: acmeflow.IssuerMissing}, c); why != "" {
+		t.Fatalf("the test shows nothing: %s", why)
+	}
+	if why, err := r.mayNotStart(t.Context(), c); err != nil || why == "" {
+		t.Errorf("it is started: %q, error %v", why, err)
 	}
 }
 

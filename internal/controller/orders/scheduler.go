@@ -32,8 +32,8 @@ const (
 	schedulerWriteLimit = 15 * time.Second
 )
 
-// errTooLate says that a Challenge has ended before it could be started, or is about to.
-var errTooLate = errors.New("the challenge is finished")
+// errNotStarted says that a Challenge must not be started: it has ended, or is about to, or has no issuer.
+var errNotStarted = errors.New("the challenge must not be started")
 
 // scheduler starts queued Challenges and parks those that wait while others could work (mission rules 2, 3 and 6). The
 // watch and our own writes only say that a Challenge has changed. What the Challenge is like is read from the client,
@@ -45,8 +45,8 @@ type scheduler struct {
 	listening toolscache.ResourceEventHandlerRegistration
 	kick      chan struct{}
 	settings  acmeflow.Settings
-	// untrusted says why a Challenge must not be solved; empty if it may be.
-	untrusted func(ctx context.Context, c *acmev1.Challenge) (string, error)
+	// mayNotStart says why a Challenge must not be started; empty if it may be.
+	mayNotStart func(ctx context.Context, c *acmev1.Challenge) (string, error)
 
 	mu    sync.Mutex
 	queue *schedule.Scheduler
@@ -264,7 +264,7 @@ func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
 	limited, cancel := context.WithTimeout(ctx, schedulerWriteLimit)
 	defer cancel()
 	err := fault.Contained(func() error { return s.apply(limited, d) })
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, errTooLate) {
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, errNotStarted) {
 		// Nobody else says it: a right may be missing.
 		ctrl.LoggerFrom(ctx).Error(err, "cannot schedule a Challenge, trying again", "namespace", d.Namespace, "name", d.Name)
 	}
@@ -283,7 +283,7 @@ func (s *scheduler) write(ctx context.Context, d schedule.Decision) {
 // of a server that is in trouble, it is not.
 func answered(err error) bool {
 	var status apierrors.APIStatus
-	if err == nil || errors.Is(err, errTooLate) {
+	if err == nil || errors.Is(err, errNotStarted) {
 		return true
 	}
 	if !errors.As(err, &status) {
@@ -309,11 +309,11 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	}
 	changed := c.DeepCopy()
 	if d.Outcome == schedule.Starting {
-		switch why, err := s.untrusted(ctx, c); {
+		switch why, err := s.mayNotStart(ctx, c); {
 		case err != nil:
 			return err
 		case why != "":
-			return errTooLate // its reconciler ends it
+			return errNotStarted // its reconciler ends it, or holds it until there is an issuer
 		}
 		changed.Status = acmeflow.StartChallenge(c.Status)
 	} else {
@@ -323,7 +323,7 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 	case changed.Status.Processing == c.Status.Processing:
 		return nil
 	case d.Outcome == schedule.Starting && (c.Status.State.IsFinal() || c.DeletionTimestamp != nil):
-		return errTooLate
+		return errNotStarted
 	default:
 		err := s.Engine.WriteStatus(ctx, c, changed)
 		if err == nil && d.Outcome == schedule.Starting && s.Engine.Traces() {

@@ -86,7 +86,7 @@ func newBench(t *testing.T, limit int, names ...string) *bench {
 	d.Engine = engine.New(t.Context(), engine.Options{Client: d.Client, Now: b.Now})
 	b.scheduler = newScheduler(d, acmeflow.Settings{}, schedule.Options{Cap: limit})
 	b.listening = synced{}
-	b.untrusted = func(context.Context, *acmev1.Challenge) (string, error) { return "", nil }
+	b.mayNotStart = func(context.Context, *acmev1.Challenge) (string, error) { return "", nil }
 	for _, name := range names {
 		b.create(name)
 	}
