@@ -6,6 +6,8 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"chancery.dev/internal/controller"
 )
 
 // adding is a Manager that is stopped only when nothing is being added to it. A Manager of controller-runtime v0.24
@@ -19,13 +21,13 @@ type adding struct {
 	stopped bool
 }
 
-// Add implements ctrl.Manager. It returns context.Canceled once the Manager is stopped. It MUST NOT be called while the
-// caches of the start sync: Start holds a lock of the Manager until then.
+// Add implements ctrl.Manager. It returns controller.ErrStopping once the Manager is stopped. It MUST NOT be called
+// while the caches of the start sync: Start holds a lock of the Manager until then.
 func (a *adding) Add(r manager.Runnable) error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	if a.stopped {
-		return context.Canceled
+		return controller.ErrStopping
 	}
 	return a.Manager.Add(r)
 }

@@ -12,6 +12,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"chancery.dev/internal/controller"
 )
 
 // TestAddedWhileItStops: a manager stops at once, though controllers are being added to it.
@@ -38,7 +40,7 @@ func TestAddedWhileItStops(t *testing.T) {
 						return nil
 					}))
 					if err != nil {
-						if !errors.Is(err, context.Canceled) {
+						if !errors.Is(err, controller.ErrStopping) {
 							t.Error(err)
 						}
 						return

@@ -45,14 +45,17 @@ func (d *Deps) AllSetUp() <-chan struct{} {
 type late func(context.Context) error
 
 // Start implements manager.Runnable.
-func (l late) Start(ctx context.Context) error { return unlessStopped(l(ctx)) }
+func (l late) Start(ctx context.Context) error { return unlessStopping(ctx, l) }
 
-// unlessStopped returns an error, or nil if the error is that the manager stops.
-func unlessStopped(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
+// ErrStopping is the error of a Manager that is being stopped, and adds nothing any more.
+var ErrStopping = errors.New("the manager is being stopped")
+
+// unlessStopping calls setup, and returns its error; nil if the Manager is being stopped.
+func unlessStopping(ctx context.Context, setup func(context.Context) error) error {
+	if err := setup(ctx); ctx.Err() == nil && !errors.Is(err, ErrStopping) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -81,7 +84,7 @@ func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error
 			case <-due:
 			}
 			if missing, err := d.unserved(kinds); err == nil && missing == "" {
-				return unlessStopped(setup(ctx))
+				return unlessStopping(ctx, setup)
 			}
 		}
 	}))
