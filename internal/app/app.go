@@ -78,7 +78,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	kept, watches := kept{secrets.NewSecrets(cfg.Now), informers.NewRequests()}, newWatches(log)
+	kept, watches := kept{secrets.New(cfg.Now), informers.NewRequests()}, newWatches(log)
 	options, told := managerOptions(ctx, cfg, scheme, kept, watches), &objectMetrics{cfg: cfg}
 	if err := cacheRoutes(cfg, &options.Cache); err != nil {
 		return nil, err
@@ -388,23 +388,23 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	if a.spans, err = tracing.New(traces); err != nil {
 		return nil, err
 	}
-	over := ownwrites.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	api := ownwrites.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
 	refused, err := metrics.NewRefused()
 	if err != nil {
 		return nil, err
 	}
-	over.OnError(refused)
-	over.AnswerBriefly(func(obj client.Object) bool { return stub.Is(obj) })
+	api.OnError(refused)
+	api.AnswerBriefly(func(obj client.Object) bool { return stub.Is(obj) })
 	source := secrets.Source{
-		Client: over, Live: a.manager.GetAPIReader(), Cache: watched, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
+		Client: api, Live: a.manager.GetAPIReader(), Cache: watched, Metadata: names, Namespaces: slices.Sorted(maps.Keys(cacheNamespaces(cfg))),
 	}
 	if err := errors.Join(kept.secrets.Connect(ctx, source), kept.requests.Connect(ctx, watched), a.manager.Add(kept.secrets)); err != nil {
 		return nil, err
 	}
 	return &controller.Deps{
 		Manager:   a.manager,
-		Engine:    engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Spans: a.spans, Term: a.term()}),
-		Client:    over,
+		Engine:    engine.New(ctx, engine.Options{Client: api, Now: cfg.Now, Log: a.log, Spans: a.spans, Term: a.term()}),
+		Client:    api,
 		Secrets:   kept.secrets,
 		Requests:  kept.requests,
 		Scope:     cfg.scope(),

@@ -26,7 +26,7 @@ func TestEveryKindIsBounded(t *testing.T) {
 	}
 	cfg, watches := DefaultConfig(), newWatches(logr.Discard())
 	caches := map[string]ctrl.Options{
-		"the controller": managerOptions(t.Context(), cfg, scheme, kept{secrets.NewSecrets(time.Now), informers.NewRequests()}, watches),
+		"the controller": managerOptions(t.Context(), cfg, scheme, kept{secrets.New(time.Now), informers.NewRequests()}, watches),
 		"the injector":   injectorOptions(t.Context(), cfg, scheme, watches),
 		"the others":     commonOptions(t.Context(), scheme, watches),
 	}

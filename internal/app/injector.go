@@ -89,10 +89,10 @@ func NewInjector(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logg
 	if err != nil {
 		return nil, err
 	}
-	over, kept := ownwrites.New(a.manager.GetClient(), cfg.Now), secrets.NewSecrets(cfg.Now)
-	source := secrets.Source{Client: over, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
+	api, kept := ownwrites.New(a.manager.GetClient(), cfg.Now), secrets.New(cfg.Now)
+	source := secrets.Source{Client: api, Live: a.manager.GetAPIReader(), Metadata: names, Namespaces: cfg.scope().Namespaces}
 	deps := &controller.Deps{
-		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: over, Now: cfg.Now, Log: a.log, Term: a.term()}), Client: over, Secrets: kept,
+		Manager: a.manager, Engine: engine.New(ctx, engine.Options{Client: api, Now: cfg.Now, Log: a.log, Term: a.term()}), Client: api, Secrets: kept,
 		Scope: cfg.scope(), Now: cfg.Now, Clock: cfg.Clock, Events: a.recorder(scheme), Settings: cfg.settings(),
 	}
 	return a, errors.Join(

@@ -25,7 +25,7 @@ func TestInputsGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, kept := fake.NewClientBuilder().WithScheme(scheme).Build(), secrets.NewSecrets(time.Now)
+	store, kept := fake.NewClientBuilder().WithScheme(scheme).Build(), secrets.New(time.Now)
 	source := secrets.Source{Client: ownwrites.New(store, time.Now), Live: store, Cache: &informertest.FakeInformers{Scheme: scheme}}
 	if err := kept.Connect(t.Context(), source); err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func newSharing(t *testing.T, n int) *sharing {
 // start tells a process that has just started of all that is there.
 func (s *sharing) start(t *testing.T) {
 	t.Helper()
-	api, kept := ownwrites.New(s.raw, time.Now), secrets.NewSecrets(time.Now)
+	api, kept := ownwrites.New(s.raw, time.Now), secrets.New(time.Now)
 	if err := kept.Connect(t.Context(), secrets.Source{Client: api, Live: s.raw}); err != nil {
 		t.Fatal(err)
 	}

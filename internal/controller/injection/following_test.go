@@ -54,7 +54,7 @@ func world(t *testing.T, n int) (r *injectables, api client.Client, reads *int) 
 			return api.Get(ctx, key, o, opts...)
 		},
 	}).Build()
-	over, kept := ownwrites.New(api, time.Now), secrets.NewSecrets(time.Now)
+	over, kept := ownwrites.New(api, time.Now), secrets.New(time.Now)
 	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: api}); err != nil {
 		t.Fatal(err)
 	}

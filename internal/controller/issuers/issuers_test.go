@@ -56,7 +56,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	t.Cleanup(b.queue.ShutDown)
 	b.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&certmanagerv1.Issuer{}).Build()
 	over := ownwrites.New(b.store, time.Now)
-	kept := secrets.NewSecrets(time.Now)
+	kept := secrets.New(time.Now)
 	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: scheme}}); err != nil {
 		t.Fatal(err)
 	}

@@ -50,8 +50,8 @@ type body struct {
 	facts  func() *facts.Secret
 }
 
-// NewSecrets returns a reader. Its Transform is for the cache that Connect is given.
-func NewSecrets(now func() time.Time) *Secrets {
+// New returns a reader. Its Transform is for the cache that Connect is given.
+func New(now func() time.Time) *Secrets {
 	return &Secrets{
 		now: now, factsOf: facts.OfSecret, keyFactsOf: facts.OfKey, bodies: &bodies{now: now},
 		facts: map[types.NamespacedName]*decoded{}, versions: map[types.NamespacedName]string{}, left: map[types.NamespacedName]time.Time{},

@@ -33,7 +33,7 @@ func labelledSecret(version string, data map[string][]byte) *corev1.Secret {
 
 // newSecrets returns a reader with a watch of the Secrets without our label in each namespace.
 func newSecrets(namespaces []string) *Secrets {
-	s := NewSecrets(time.Now)
+	s := New(time.Now)
 	s.labelled = toolscache.NewSharedIndexInformer(nil, &corev1.Secret{}, 0, nil)
 	s.others = watchesOf(s, Source{Metadata: metadatafake.NewSimpleMetadataClient(runtime.NewScheme()), Namespaces: namespaces})
 	return s
