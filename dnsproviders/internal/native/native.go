@@ -1,6 +1,6 @@
 // Package native writes records through the APIs of DNS providers, for providers where lego does not keep the whole
-// contract (spec §5.9): add and remove one value, leave other values alone, keep no state between calls, and succeed if
-// there is nothing left to do. Issuers have separate fields for these providers.
+// contract of spec §5.9. By this contract a provider adds or removes one value, leaves other values alone, keeps no
+// state between calls, and succeeds if there is nothing left to do. Issuers have separate fields for these providers.
 //
 // Settings hold all input of the package: the package reads no file and no environment variable, unless ambient
 // credentials are allowed.

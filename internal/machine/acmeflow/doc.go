@@ -18,10 +18,11 @@
 //  2. Do Action.Step. A step that leaves the cluster runs outside of the worker: invoke
 //     Memory.Started(step, now), start the step, and return. When the step has ended,
 //     invoke Memory.After(outcome) and reconcile again. Every such step MUST end with
-//     an outcome (a timeout is a fault.ClassUnavailable). Do a step that only writes to
-//     the API server at once; when the write has succeeded, reconcile on its watch
-//     event. A failed write is an error of the reconcile, not an outcome.
-//  3. Emit Action.Event if it is not nil, after 1 and local steps have succeeded.
+//     an outcome (a timeout is a fault.ClassUnavailable). A step that only writes to the
+//     API server is done by the worker itself; when the write has succeeded, reconcile on
+//     its watch event. A failed write is an error of the reconcile, not an outcome.
+//  3. Emit Action.Event if it is not nil, once the write of 1 and a step that only writes
+//     have succeeded.
 //  4. Reconcile at Action.Wake if it is not zero. With a zero Wake only an event
 //     helps: an outcome, or a change of the object, its Challenges, its issuer, its
 //     namespace, or the park of its account (see below).
@@ -35,9 +36,9 @@
 //
 // The executor of ACME calls also parks the account: during the park, the executor sends no calls for this account, and
 // a call that was to be sent comes back as fault.ClassNotProcessed. A park begins on fault.ClassUnavailable with a
-// RetryAfter, and on fault.ClassRateLimited unless the limit is a limit of orders. The park lasts until At+RetryAfter
-// or ends sooner. When the park begins, the executor wakes the objects of the account. When the park ends, each
-// object's own Wake wakes the object.
+// RetryAfter, and on fault.ClassRateLimited unless the limit is a limit of orders. The park lasts until At+RetryAfter,
+// but no longer than fault.Parks allows. When the park begins, the executor wakes the objects of the account. When the
+// park ends, each object's own Wake wakes the object.
 //
 // # Failures
 //

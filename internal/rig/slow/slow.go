@@ -3,8 +3,8 @@
 // uses other versions of Kubernetes, or runs the commands of all pages in docs/. A test that is slow without need must
 // become faster instead.
 //
-// Each Part has a make target. For example, `make test-slow-crash` runs only the tests that call Test or Runs with
-// Crash. The command in internal/rig/parts finds these tests.
+// Each Part has a make target. For example, `make test-slow-crash` runs only the tests that call slow.Test or slow.Runs
+// with slow.Crash. The command in internal/rig/parts finds these tests.
 package slow
 
 import (

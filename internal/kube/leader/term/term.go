@@ -3,7 +3,7 @@
 // runs again when the leader renews the lease later.
 //
 // The package holds no lease: package leader holds the lease and extends the term. After the end of the term, the
-// engine starts no call, and package leader lets no write to the API server through. Packages egress and exec check the
+// engine starts no call, and package leader blocks all writes to the API server. Packages egress and exec check the
 // term once more before each request to another server or program.
 package term
 
