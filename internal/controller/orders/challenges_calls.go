@@ -79,7 +79,9 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 		return outcome, fault.ClassSolver.After(0, "", "this controller solves no %s challenges", c.Spec.Type)
 	}
 	task := solver.Task{
-		Challenge: c, ResourceNamespace: r.solverNamespace(c), Missed: missed,
+		// A copy: what the API server answers may be decoded into a route that is made of the Challenge's parts, and the
+		// cache keeps equal solvers once.
+		Challenge: c.DeepCopy(), ResourceNamespace: r.solverNamespace(c), Missed: missed,
 		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
 	}
 	class, call := fault.ClassSolver, s.Present

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -89,6 +90,28 @@ func TestUntouched(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// careless is a solver that writes to what it is given.
+type careless struct{ failing }
+
+func (careless) Present(_ context.Context, t solver.Task) error {
+	t.Challenge.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs[0].Name = "changed"
+	return nil
+}
+
+// TestSolversGetACopy: the cache keeps equal solvers once, so that what a solver writes would be read for others.
+func TestSolversGetACopy(t *testing.T) {
+	t.Parallel()
+	r := &challenges{Deps: &controller.Deps{Solvers: map[acmev1.ACMEChallengeType]solver.Solver{acmev1.ChallengeTypeHTTP01: careless{}}}}
+	c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{Type: acmev1.ChallengeTypeHTTP01}}
+	c.Spec.Solver.HTTP01 = &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{ParentRefs: []gwapiv1.ParentReference{{Name: "edge"}}}}
+	if _, err := r.callSolver(t.Context(), c, acmeflow.ChallengePresent, false); err != nil {
+		t.Fatal(err)
+	}
+	if name := c.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs[0].Name; name != "edge" {
+		t.Errorf("the cache has %q", name)
 	}
 }
 

@@ -150,16 +150,15 @@ func (r *Router) Status(ctx context.Context, t solver.Task) string {
 }
 
 func (r *Router) routeStatus(ctx context.Context, c *acmev1.Challenge) string {
-	config := c.Spec.Solver.HTTP01
+	config, key := c.Spec.Solver.HTTP01, client.ObjectKey{Namespace: c.Namespace, Name: service.ObjectName(c.UID)}
 	if config.GatewayHTTPRoute != nil {
-		found := httpRoute(c, backend{}, nil)
-		if err := r.o.Client.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
-			return unread("HTTPRoute", found.Name, err)
+		found := &gwapiv1.HTTPRoute{}
+		if err := r.o.Client.Get(ctx, key, found); err != nil {
+			return unread("HTTPRoute", key.Name, err)
 		}
 		return r.httpRouteStatus(ctx, c, found)
 	}
 	found := &networkingv1.Ingress{}
-	key := client.ObjectKey{Namespace: c.Namespace, Name: service.ObjectName(c.UID)}
 	if config.Ingress != nil && config.Ingress.Name != "" {
 		key.Name = config.Ingress.Name
 	}
