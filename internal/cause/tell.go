@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -32,7 +31,7 @@ func Tell(status *certmanagerv1.CertificateStatus, c *cmmeta.Cause) bool {
 
 // Alone reports whether the status had a cause before, and nothing is new but the cause and what repeats the cause.
 func Alone(was, is *certmanagerv1.CertificateStatus) bool {
-	return was.Cause != nil && equality.Semantic.DeepEqual(without(was), without(is))
+	return was.Cause != nil && cmmeta.Equal(without(was), without(is))
 }
 
 // without is a status without the cause, and what repeats it. That something is said where nothing was is no

@@ -12,8 +12,8 @@ import (
 // constantCalls make values that nobody changes once they are made.
 var constantCalls = []string{
 	"errors.New", "fmt.Errorf", // sentinels
-	"flag.Bool",                                                  // of go test: only flag.Parse writes to it
-	"regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
+	"flag.Bool",                                                                                // of go test: only flag.Parse writes to it
+	"conversion.EqualitiesOrDie", "regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
 	"netip.MustParseAddr", "netip.MustParsePrefix", // values
 	"sync.OnceFunc", "sync.OnceValue", "sync.OnceValues", // made once, the same for everybody
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -135,7 +134,7 @@ func (r *certificates) tooLarge(crt *certmanagerv1.Certificate, said string) cli
 	}
 	changed := crt.DeepCopy()
 	certmanagerv1.SetCertificateCondition(changed, ready, r.Now())
-	if equality.Semantic.DeepEqual(changed.Status, crt.Status) {
+	if cmmeta.Equal(changed.Status, crt.Status) {
 		return nil
 	}
 	return changed

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -165,7 +164,7 @@ func matters() predicate.Predicate {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
 		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
-			!equality.Semantic.DeepEqual(was.GetStatus().CA, is.GetStatus().CA))
+			!cmmeta.Equal(was.GetStatus().CA, is.GetStatus().CA))
 	}})
 }
 

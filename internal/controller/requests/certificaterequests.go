@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -166,7 +165,7 @@ func (k *certificateRequests) record(p *pass, v verdict) (client.Object, []engin
 		p.Memory.told = now
 	}
 	switch {
-	case equality.Semantic.DeepEqual(old.Status, cr.Status):
+	case cmmeta.Equal(old.Status, cr.Status):
 		return nil, events
 	case event == nil, !event.Warning && onShortWay(old, v) && !k.Settings.StepEvents:
 		return cr, events

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/when"
@@ -130,7 +130,7 @@ func (d *challengeDecision) status(f failed, reason string) *acmev1.ChallengeSta
 func (d *challengeDecision) changed() *acmev1.ChallengeStatus {
 	stored := d.Challenge.Status
 	stored.FailureClass, stored.ProblemType, stored.ReasonEnd = d.next.FailureClass, d.next.ProblemType, d.next.ReasonEnd
-	if apiequality.Semantic.DeepEqual(d.next, stored) {
+	if cmmeta.Equal(d.next, stored) {
 		return nil
 	}
 	return d.next.DeepCopy()

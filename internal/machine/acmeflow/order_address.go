@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 )
 
 // The address of an order at the CA is known to this process alone until it is written. Who loses it has to order
@@ -66,7 +65,7 @@ func (d *orderDecision) create() OrderAction {
 func (d *orderDecision) changed() *acmev1.OrderStatus {
 	stored := d.Order.Status
 	stored.FailureClass, stored.ProblemType, stored.ReasonEnd, stored.Cause = d.next.FailureClass, d.next.ProblemType, d.next.ReasonEnd, d.next.Cause
-	if apiequality.Semantic.DeepEqual(d.next, stored) {
+	if cmmeta.Equal(d.next, stored) {
 		return nil
 	}
 	return d.next.DeepCopy()

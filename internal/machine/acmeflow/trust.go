@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	gwapiv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/machine/selection"
 )
 
@@ -79,7 +79,7 @@ func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selectio
 
 // sameSolver compares solvers as the API server stores them: it fills in what a parentRef leaves out.
 func sameSolver(a, b acmev1.ACMEChallengeSolver) bool {
-	return apiequality.Semantic.DeepEqual(filledIn(a), filledIn(b))
+	return cmmeta.Equal(filledIn(a), filledIn(b))
 }
 
 func filledIn(s acmev1.ACMEChallengeSolver) acmev1.ACMEChallengeSolver {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -54,7 +53,7 @@ func Decide(s State, now time.Time) (action Action) {
 	d.noteAuthority(&action)
 	d.sayCause()
 	d.warnOfRenewalInfo(&action)
-	if !equality.Semantic.DeepEqual(d.crt.Status, s.Certificate.Status) {
+	if !cmmeta.Equal(d.crt.Status, s.Certificate.Status) {
 		action.Status = &d.crt.Status
 		d.pace(&action)
 	}

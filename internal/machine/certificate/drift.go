@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
@@ -162,7 +160,7 @@ func (d *decision) extrasDrifted(keys ...string) bool {
 func (d *decision) ownerDrifted() bool {
 	f := d.Secret
 	want := facts.OwnedBy(d.crt)
-	if d.OwnerReference && (f.Owner == nil || !equality.Semantic.DeepEqual(*f.Owner, want)) {
+	if d.OwnerReference && (f.Owner == nil || !cmmeta.Equal(*f.Owner, want)) {
 		return true
 	}
 	return f.Ownership.Known && slices.Contains(f.Ownership.Owners, d.crt.UID) != d.OwnerReference

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -135,7 +134,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 	if s.Failure == nil {
 		a.Wake = f.Until
 	}
-	if equality.Semantic.DeepEqual(*old, carrier.Status) {
+	if cmmeta.Equal(*old, carrier.Status) {
 		return a
 	}
 	a.Status = &carrier.Status

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 )
@@ -151,7 +151,7 @@ func setOf(list []string) map[string]bool {
 // stay as they are, and so do annotations of others. An annotation that is copied is no reason for an update.
 func changeOf(existing, wanted *certmanagerv1.Certificate) (Change, bool) {
 	c := Change{Old: existing, New: existing.DeepCopy(), Fields: differences(&existing.Spec, &wanted.Spec), digest: digest(wanted)}
-	if !equality.Semantic.DeepEqual(existing.Labels, wanted.Labels) {
+	if !cmmeta.Equal(existing.Labels, wanted.Labels) {
 		c.Fields = append(c.Fields, "labels")
 	}
 	if c.New.Annotations == nil {
@@ -210,7 +210,7 @@ func differences(a, b *certmanagerv1.CertificateSpec) []string {
 		{"renewBeforePercentage", a.RenewBeforePercentage, b.RenewBeforePercentage},
 		{"revisionHistoryLimit", a.RevisionHistoryLimit, b.RevisionHistoryLimit}, {"privateKey", keyA, keyB},
 	} {
-		if !equality.Semantic.DeepEqual(field.a, field.b) {
+		if !cmmeta.Equal(field.a, field.b) {
 			out = append(out, "spec."+field.name)
 		}
 	}
