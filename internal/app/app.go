@@ -155,7 +155,7 @@ const never = 50 * 365 * 24 * time.Hour
 // are complete but for what cfg says.
 func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease leader.Options, options ctrl.Options, watches *watches) (*App, error) {
 	if !cfg.LeaderElect {
-		a, err := newApp(ctx, cfg, rc, options, watches)
+		a, err := newApp(ctx, rc, options, watches)
 		if err == nil {
 			a.fit = lease.Fit
 		}
@@ -173,7 +173,7 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease leader.Op
 	options.LeaderElection, options.LeaderElectionReleaseOnCancel, options.LeaderElectionResourceLockInterface = true, true, lock
 	// The lock ends and resumes the term of a leader: the election would end the process.
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = new(2*never), new(never), &cfg.RetryPeriod
-	a, err := newApp(ctx, cfg, rc, options, watches)
+	a, err := newApp(ctx, rc, options, watches)
 	if err == nil {
 		a.lease = lock
 	}
@@ -181,8 +181,7 @@ func newLeader(ctx context.Context, rc *rest.Config, cfg Config, lease leader.Op
 }
 
 // newApp returns an App with a manager into which nothing is wired yet.
-func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
-	options.PprofBindAddress = cfg.ProfilerAddress
+func newApp(ctx context.Context, rc *rest.Config, options ctrl.Options, watches *watches) (*App, error) {
 	manager, err := ctrl.NewManager(rc, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controller manager: %w", err)
@@ -206,7 +205,7 @@ func newApp(ctx context.Context, cfg Config, rc *rest.Config, options ctrl.Optio
 
 // serve adds the ports, at the addresses of cfg.
 func (a *App) serve(ctx context.Context, cfg *Config, rc *rest.Config, open ports) error {
-	open.healthAddress = cfg.HealthAddress
+	open.healthAddress, open.profilerAddress = cfg.HealthAddress, cfg.ProfilerAddress
 	open, err := cfg.withMetrics(open, a.manager, rc, a.watches)
 	if err != nil {
 		return err

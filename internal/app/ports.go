@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,11 +30,11 @@ const (
 	portHeaderBytes = 16 << 10
 )
 
-// ports are what a process serves to its cluster: /metrics, and whether the process is alive and ready. Anything in the
-// cluster may connect, so each port has a bound of connections.
+// ports are what a process serves to its cluster: /metrics, whether the process is alive and ready, and what else it is
+// told to. Anything in the cluster may connect, so each port has a bound of connections.
 type ports struct {
-	// metricsAddress and healthAddress are host:port; "0" serves nothing.
-	metricsAddress, healthAddress string
+	// metricsAddress, healthAddress and profilerAddress are host:port; "0" and an empty one serve nothing.
+	metricsAddress, healthAddress, profilerAddress string
 	// tls is for /metrics; nil serves plain HTTP.
 	tls *tls.Config
 	// controller is what /metrics tells beside the metrics of the process; nil for nothing.
@@ -68,18 +69,27 @@ func (p ports) serve(ctx context.Context, m runner, log logr.Logger) error {
 		probes.Handle(path, answers)
 		probes.Handle(path+"/", answers) // one check of them
 	}
-	return errors.Join(addServer(ctx, m, p.metricsAddress, scrapes, p.tls), addServer(ctx, m, p.healthAddress, probes, nil))
+	profiles := http.NewServeMux()
+	profiles.HandleFunc("/debug/pprof/", pprof.Index)
+	profiles.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return errors.Join(
+		addServer(ctx, m, "metrics", p.metricsAddress, scrapes, p.tls), addServer(ctx, m, "probes", p.healthAddress, probes, nil),
+		addServer(ctx, m, "profiles", p.profilerAddress, profiles, nil),
+	)
 }
 
 // addServer listens at an address, and adds the server to a manager. Beyond limits.Connections, the oldest connection
 // is closed.
-func addServer(ctx context.Context, m runner, address string, answers http.Handler, conf *tls.Config) error {
-	if address == "0" {
+func addServer(ctx context.Context, m runner, what, address string, answers http.Handler, conf *tls.Config) error {
+	if address == "0" || address == "" {
 		return nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("cannot serve metrics or probes: %w", err)
+		return fmt.Errorf("cannot serve %s: %w", what, err)
 	}
 	listener = http01.KeepNewest(listener, limits.Connections)
 	if conf != nil {

@@ -44,15 +44,31 @@ func (r *runners) run(t *testing.T) {
 	})
 }
 
-// TestPortsAreBounded: whoever opens more connections to a port than may be open loses the oldest one, and a probe is
-// answered beside them.
+// TestPortsAreBounded: whoever opens more connections to a port than may be open loses the oldest one, and a probe, or
+// who wants a profile, is answered beside them.
 func TestPortsAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		open  func(address string) ports
+		paths []string
+	}{
+		"probes":   {func(at string) ports { return ports{healthAddress: at} }, []string{"/livez", "/readyz", "/readyz/ping"}},
+		"metrics":  {func(at string) ports { return ports{metricsAddress: at} }, []string{"/metrics"}},
+		"profiles": {func(at string) ports { return ports{profilerAddress: at} }, []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"}},
+	} {
+		t.Run(name, func(t *testing.T) { portIsBounded(t, c.open, c.paths) })
+	}
+}
+
+func portIsBounded(t *testing.T, open func(address string) ports, paths []string) {
+	t.Helper()
 	address, err := port.Free(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &runners{}
-	if err := (ports{metricsAddress: "0", healthAddress: address.String(), readyPath: "/readyz"}).serve(t.Context(), m, logr.Discard()); err != nil {
+	p := open(address.String())
+	p.readyPath = "/readyz"
+	if err := p.serve(t.Context(), m, logr.Discard()); err != nil {
 		t.Fatal(err)
 	}
 	m.run(t)
@@ -67,7 +83,7 @@ func TestPortsAreBounded(t *testing.T) {
 			first = conn
 		}
 	}
-	for _, path := range []string{"/livez", "/readyz", "/readyz/ping"} {
+	for _, path := range paths {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address.String()+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)

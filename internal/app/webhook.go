@@ -82,7 +82,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	options.WebhookServer = webhook.NewServer(webhook.Options{Port: own.SecurePort, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
 		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.GetCertificate(hello) }
 	}}})
-	a, err := newApp(ctx, cfg, rc, options, watches)
+	a, err := newApp(ctx, rc, options, watches)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ const (
 	IngressClasses = 1000
 	// Parks is how many pauses are kept of ACME accounts that no issuer uses any more.
 	Parks = 10_000
-	// Connections is how many connections to a port are open at once: a responder's, that of metrics, that of probes.
+	// Connections is how many connections to a port are open at once: that of a responder, of metrics, of probes, of
+	// profiles.
 	Connections = 1024
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
 	Calls     = 1024
@@ -117,7 +118,7 @@ func passing() []Row {
 			Fuzz: []string{"FuzzSaved"},
 		},
 		{
-			What: "Connections to the port of a responder, of metrics or of probes", Who: "who reaches it",
+			What: "Connections to the port of a responder, of metrics, of probes or of profiles", Who: "who reaches it",
 			Numbers: []Number{held("connections to a port", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
 			Above:  "The one that was opened the longest ago is closed",
 			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded", "TestPortsAreBounded"},
