@@ -346,7 +346,7 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(informers.ThinCertificate)},
 	}
 	// CertificateSigningRequests are not served everywhere, so they cannot be named above.
-	o.Cache.DefaultTransform = stub.Bound(injection.Transform(requests.Thin(shims.Thin(cfg.Shims.Settings))))
+	o.Cache.DefaultTransform = stub.Bound(informers.ShareSolvers(injection.Transform(requests.Thin(shims.Thin(cfg.Shims.Settings)))))
 	o.Cache.NewInformer = informers.NewPagedInformer
 	return o
 }
@@ -360,7 +360,7 @@ func commonOptions(ctx context.Context, scheme *runtime.Scheme, watches *watches
 		Cache: cache.Options{
 			DefaultWatchErrorHandler:     watches.failed,
 			DefaultUnsafeDisableDeepCopy: new(true),
-			DefaultTransform:             stub.Bound(cache.TransformStripManagedFields()),
+			DefaultTransform:             stub.Bound(informers.ShareSolvers(cache.TransformStripManagedFields())),
 		},
 		Metrics:                 metricsserver.Options{BindAddress: "0"}, // see ports, as for the probes
 		GracefulShutdownTimeout: new(stopWithin),

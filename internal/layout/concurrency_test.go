@@ -65,7 +65,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"follows objects for commands of people, without the engine",
 	},
 	"internal/kube/informers": {
-		"informer NewPagedInformer, NewStoppable; mutex Following, Requests; timer stoppable.waitForAll",
+		"informer NewPagedInformer, NewStoppable; mutex Following, Requests, solvers; timer stoppable.waitForAll",
 		"the caches that the engine reads",
 	},
 	"internal/kube/leader": {
