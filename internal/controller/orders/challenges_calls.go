@@ -79,8 +79,7 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 		return outcome, fault.ClassSolver.After(0, "", "this controller solves no %s challenges", c.Spec.Type)
 	}
 	task := solver.Task{
-		// A copy: what the API server answers may be decoded into a route that is made of the Challenge's parts, and the
-		// cache keeps equal solvers once.
+		// A copy: the cache keeps equal solvers once, and a solver makes routes of the Challenge's parts.
 		Challenge: c.DeepCopy(), ResourceNamespace: r.solverNamespace(c), Missed: missed,
 		Warn: func(message string) { outcome.Warning = message }, InZone: func(zone string) { outcome.Zone = zone },
 	}
