@@ -87,7 +87,7 @@ func NewRequest(t testing.TB, algorithm string, template pki.CSRTemplate) (crypt
 // and returns their CA.
 func writeServerPair(t testing.TB, dir string) []byte {
 	t.Helper()
-	ca := NewAuthority(t, "server CA")
+	ca := NewAuthority(t, "server-ca")
 	cert, key := ca.Pair(t, "vault.example.com")
 	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
