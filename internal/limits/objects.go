@@ -122,8 +122,8 @@ func objects() []Row {
 		},
 		{
 			What: "Solvers of all Challenges of an Order together", Who: "who creates Issuers and Certificates", Numbers: []Number{held("solvers of an Order", SolversBytes, "bytes", Refused)},
-			Costs: "Linear, in the API server; in memory, equal ones are kept once. Of the Challenges, 20 are made in a pass",
-			Above: "The Order makes no Challenge, and says so", Tests: []string{"TestCopiesOfSolversAreBounded", "TestChallengesAreMadeAFewAtATime", "TestEqualSolversAreKeptOnce", "TestEqualComparesBytesAtOnce"}, Parser: "they are copied",
+			Costs: "Linear, in the API server; in memory, equal ones are kept once. Of the Challenges, 20 are made in a pass, or those with 256 KiB of solvers",
+			Above: "The Order makes no Challenge, and says so", Tests: []string{"TestCopiesOfSolversAreBounded", "TestChallengesAreMadeAFewAtATime", "TestALookEncodesFewSolvers", "TestALookAtAChallengeEncodesNoSolver", "TestEqualSolversAreKeptOnce", "TestEqualComparesBytesAtOnce"}, Parser: "they are copied",
 		},
 		{
 			What: "`caBundle` of an issuer or a webhook, and its entry of a Secret", Who: issuers, Numbers: []Number{held("CA bundle", BundlePEM, "bytes", Refused)}, Costs: "Linear",

@@ -17,7 +17,7 @@ import (
 )
 
 func newChallengeState() ChallengeState {
-	c, err := BuildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), selection.For(nil, readyIssuer().Solvers), AccountState{Thumbprint: "thumb"})
+	c, err := buildChallenge(newOrderObject(), storedAuthorization(remoteAuthorization("pending")), selection.For(nil, readyIssuer().Solvers), AccountState{Thumbprint: "thumb"})
 	if err != nil {
 		panic(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/bounds"
+	"chancery.dev/internal/rig/growth"
 )
 
 // ofManyNames is an Order that needs so many Challenges.
@@ -61,23 +62,73 @@ func TestCopiesOfSolversAreBounded(t *testing.T) {
 	})
 }
 
-// TestChallengesAreMadeAFewAtATime: a pass of an Order of many names makes a few Challenges, and Orders of other
-// namespaces have their turn before the next. The status says at once which solver each name has.
+// TestChallengesAreMadeAFewAtATime: a pass of an Order of many names makes a few Challenges, fewer if their solver is
+// large, and Orders of other namespaces have their turn before the next. The status says at once which solver each name
+// has.
 func TestChallengesAreMadeAFewAtATime(t *testing.T) {
-	const names = 2*challengesAtOnce + 1
-	s := ofManyNames(names)
-	for made := 0; made < names; {
-		a := DecideOrder(s, start)
-		equal(t, a.Step, OrderCreateChallenges)
-		if n := len(a.Challenges); n == 0 || n > challengesAtOnce {
-			t.Fatalf("%d Challenges in a pass", n)
+	const names, large = 2*challengesAtOnce + 1, 60 << 10
+	for size, most := range map[int]int{1 << 10: challengesAtOnce, large: challengeBytesAtOnce/large + 1} {
+		s := ofManyNames(names)
+		s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{ofSize(t, size)}
+		for made := 0; made < names; {
+			a := DecideOrder(s, start)
+			equal(t, a.Step, OrderCreateChallenges)
+			equal(t, len(a.Challenges), min(most, names-made))
+			equal(t, a.Status != nil, made == 0)
+			if a.Status != nil {
+				s.Order.Status = *a.Status
+			}
+			s.Challenges = append(s.Challenges, a.Challenges...)
+			made += len(a.Challenges)
 		}
-		equal(t, a.Status != nil, made == 0)
-		if a.Status != nil {
-			s.Order.Status = *a.Status
+		equal(t, DecideOrder(s, start).Step, OrderWait)
+		for _, a := range s.Order.Status.Authorizations {
+			equal(t, a.Solver != "", true)
 		}
-		s.Challenges = append(s.Challenges, a.Challenges...)
-		made += len(a.Challenges)
 	}
+}
+
+// TestALookEncodesFewSolvers: a name is made of the JSON of the solver. A look at an Order computes that name only for
+// the Challenges that it makes, and not again for those that are there.
+func TestALookEncodesFewSolvers(t *testing.T) {
+	growth.NotUnderRace(t)
+	const names, small, large = 64, 1 << 10, 60 << 10
+	look := func(size int, there bool) float64 {
+		s := ofManyNames(names)
+		s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{ofSize(t, size)}
+		for there && len(s.Challenges) < names {
+			s.Challenges = append(s.Challenges, DecideOrder(s, start).Challenges...)
+		}
+		return growth.Measure(func() { DecideOrder(s, start) }).Bytes
+	}
+	for there, encoded := range map[bool]float64{true: 2, false: 16} {
+		if more := look(large, there) - look(small, there); more > encoded*large {
+			t.Errorf("Challenges are there: %t: a look takes %.0f bytes more for solvers of %d bytes in place of %d", there, more, large, small)
+		}
+	}
+}
+
+// TestALookAtAChallengeEncodesNoSolver: its issuer gives it the solver, however large that is.
+func TestALookAtAChallengeEncodesNoSolver(t *testing.T) {
+	growth.NotUnderRace(t)
+	look := func(size int) float64 {
+		s := ofManyNames(1)
+		s.Issuer.Solvers = []acmev1.ACMEChallengeSolver{ofSize(t, size)}
+		c := DecideOrder(s, start).Challenges[0]
+		return growth.Measure(func() { equal(t, Untrusted(s.Order, s.Issuer, c), "") }).Bytes
+	}
+	if small, large := look(1<<10), look(limits.SolverBytes); large > small+(1<<10) {
+		t.Errorf("a look takes %.0f bytes for a large solver, and %.0f for a small one", large, small)
+	}
+}
+
+// TestAChallengeThatIsGoodStays, also under a name that was computed in another way: it is not made again.
+func TestAChallengeThatIsGoodStays(t *testing.T) {
+	s := newOrderState().stored(acmev1.Pending, "pending").saw("pending").owning(acmev1.Pending)
+	s.Challenges[0].Name = "web-of-another-version"
 	equal(t, DecideOrder(s, start).Step, OrderWait)
+	s.Challenges[0].Spec.Solver = http01()
+	a := DecideOrder(s, start)
+	equal(t, a.Step, OrderDeleteChallenges)
+	equal(t, a.Delete, []string{"web-of-another-version"})
 }

@@ -79,6 +79,15 @@ func remoteAuthorization(status acme.Status) acme.Authorization {
 	}
 }
 
+// buildChallenge is the Challenge for one authorization of an Order.
+func buildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account AccountState) (*acmev1.Challenge, error) {
+	spec, chosen, err := challengeSpec(o, a, solvers, account)
+	if err != nil {
+		return nil, err
+	}
+	return newChallenge(o, spec, chosen.Why, account)
+}
+
 // stored gives the order what the CA has shown, as if it had been written.
 func (s OrderState) stored(state acmev1.State, initial acme.Status) OrderState {
 	s.Order = s.Order.DeepCopy()
@@ -97,7 +106,7 @@ func (s OrderState) saw(status acme.Status) OrderState {
 
 // owning adds the Challenge that the order needs, in a state.
 func (s OrderState) owning(state acmev1.State) OrderState {
-	c, err := BuildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), selection.For(nil, s.Issuer.Solvers), s.Account)
+	c, err := buildChallenge(s.Order, storedAuthorization(remoteAuthorization("pending")), selection.For(nil, s.Issuer.Solvers), s.Account)
 	if err != nil {
 		panic(err)
 	}

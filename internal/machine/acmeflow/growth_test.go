@@ -25,7 +25,7 @@ func manyNames(n int, state acmev1.State) OrderState {
 		s.Order.Spec.DNSNames = append(s.Order.Spec.DNSNames, a.Identifier.Value)
 		s.Order.Status.Authorizations = append(s.Order.Status.Authorizations, stored)
 		s.Memory.Remote.Authorizations = append(s.Memory.Remote.Authorizations, a.URL)
-		c, err := BuildChallenge(s.Order, stored, solvers, s.Account)
+		c, err := buildChallenge(s.Order, stored, solvers, s.Account)
 		if err != nil {
 			panic(err)
 		}

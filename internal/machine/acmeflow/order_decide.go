@@ -29,8 +29,10 @@ const (
 	// authorizationsAtOnce bounds how many authorizations one call reads: the call has to end within its time limit,
 	// however slow the CA is.
 	authorizationsAtOnce = 20
-	// challengesAtOnce bounds how many Challenges are made in a pass, which Orders of other namespaces wait for.
-	challengesAtOnce = 20
+	// challengesAtOnce bounds how many Challenges are made in a pass, which Orders of other namespaces wait for, and
+	// challengeBytesAtOnce the solvers that they hold: none is made after these bytes.
+	challengesAtOnce     = 20
+	challengeBytesAtOnce = 256 << 10
 )
 
 // orderDecision is one decision in the making.
@@ -411,8 +413,8 @@ func (d *orderDecision) authorize() OrderAction {
 	case len(plan.remove) > 0:
 		return OrderAction{Status: d.status(of(""), ""), Step: OrderDeleteChallenges, Delete: plan.remove}
 	case len(plan.create) > 0:
-		d.noteSolvers(plan.create)
-		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create[:min(len(plan.create), challengesAtOnce)]}
+		d.noteSolvers(plan.choices)
+		return OrderAction{Status: d.status(of(""), ""), Step: OrderCreateChallenges, Challenges: plan.create}
 	case plan.open > 0:
 		a := d.awaitChallenges()
 		a.Wake = when.Earliest(a.Wake, plan.due)

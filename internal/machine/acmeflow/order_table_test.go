@@ -27,7 +27,7 @@ func orderSituations() []situation[OrderState] {
 	noSolver := pending
 	noSolver.Issuer.Solvers = nil
 	obsolete := pending.owning(acmev1.Pending)
-	obsolete.Challenges[0].Name = "web-old"
+	obsolete.Challenges[0].Name, obsolete.Challenges[0].Spec.Solver = "web-old", http01()
 	shown := pending.owning(acmev1.Pending)
 	gone := metav1.NewTime(start)
 	shown.Challenges[0].Name, shown.Challenges[0].Status.Presented, shown.Challenges[0].DeletionTimestamp = "web-old", true, &gone

@@ -30,8 +30,11 @@ const SolverChoiceAnnotation = "chancery.dev/solver-choice"
 
 // challengePlan is how an Order's Challenges differ from those that it needs.
 type challengePlan struct {
-	// create are missing.
+	// create are missing, and are made in this pass. They hold so many bytes of solvers.
 	create []*acmev1.Challenge
+	bytes  int
+	// choices say which solver was chosen for each authorization whose Challenge is missing, by URL.
+	choices map[string]string
 	// remove are not needed any more.
 	remove []string
 	// open counts authorizations that are neither valid nor about to get a Challenge.
@@ -42,10 +45,15 @@ type challengePlan struct {
 	unsolved string
 }
 
+// full reports whether no further Challenge is made in this pass.
+func (p *challengePlan) full() bool {
+	return len(p.create) >= challengesAtOnce || p.bytes >= challengeBytesAtOnce
+}
+
 // planChallenges compares the Challenges that exist with those that the
 // authorizations need (spec §5.3 h to j). The error says which name has no solver.
 func (d *orderDecision) planChallenges() (challengePlan, error) {
-	var plan challengePlan
+	plan := challengePlan{choices: map[string]string{}}
 	needed, byURL := map[string]bool{}, map[string][]*acmev1.Challenge{}
 	for _, c := range d.Challenges {
 		byURL[c.Spec.AuthorizationURL] = append(byURL[c.Spec.AuthorizationURL], c)
@@ -62,30 +70,58 @@ func (d *orderDecision) planChallenges() (challengePlan, error) {
 				needed[c.Name], valid = true, true
 			}
 		}
-		if valid {
-			continue
-		}
-		want, err := BuildChallenge(d.Order, a, solvers, d.Account)
-		if err != nil {
-			return challengePlan{unsolved: displayed(a.Identifier, a.Wildcard != nil && *a.Wildcard)}, err
-		}
-		i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
-		// A Challenge of that name is replaced by a new one if it answers with a key that the account has replaced, or
-		// if it is untrusted.
-		needed[want.Name] = i < 0 || !Outdated(owned[i].Spec, d.Account.Thumbprint) && untrusted(d.Order, a, d.Issuer, solvers, owned[i]) == ""
-		if i >= 0 {
+		live := slices.DeleteFunc(slices.Clone(owned), func(c *acmev1.Challenge) bool { return c.DeletionTimestamp != nil })
+		switch {
+		case valid:
+		case len(live) == 1 && d.isNeeded(live[0], a, solvers):
+			needed[live[0].Name] = true
 			plan.open++
-			continue
+		default:
+			if err := d.planChallenge(&plan, needed, a, owned, solvers); err != nil {
+				return challengePlan{unsolved: displayed(a.Identifier, a.Wildcard != nil && *a.Wildcard)}, err
+			}
 		}
-		if due := d.cleanUpOf(owned); d.now.Before(due) {
-			plan.open++
-			plan.due = when.Earliest(plan.due, due)
-			continue
-		}
-		plan.create = append(plan.create, want)
 	}
 	plan.remove = d.undeleted(func(c *acmev1.Challenge) bool { return !needed[c.Name] })
 	return plan, nil
+}
+
+// planChallenge compares the Challenges for an authorization with the one that it needs.
+func (d *orderDecision) planChallenge(plan *challengePlan, needed map[string]bool, a acmev1.ACMEAuthorization, owned []*acmev1.Challenge, solvers *selection.Solvers) error {
+	spec, chosen, err := challengeSpec(d.Order, a, solvers, d.Account)
+	if err != nil {
+		return err
+	}
+	if len(owned) == 0 && plan.full() {
+		plan.choices[a.URL] = chosen.Why
+		return nil
+	}
+	want, err := newChallenge(d.Order, spec, chosen.Why, d.Account)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(owned, func(c *acmev1.Challenge) bool { return c.Name == want.Name })
+	needed[want.Name] = i < 0 || d.isNeeded(owned[i], a, solvers)
+	if i >= 0 {
+		plan.open++
+		return nil
+	}
+	if due := d.cleanUpOf(owned); d.now.Before(due) {
+		plan.open++
+		plan.due = when.Earliest(plan.due, due)
+		return nil
+	}
+	plan.choices[a.URL] = chosen.Why
+	if !plan.full() {
+		plan.create, plan.bytes = append(plan.create, want), plan.bytes+chosen.Size
+	}
+	return nil
+}
+
+// isNeeded reports whether a Challenge for an authorization stays. One that answers with a key that the account has
+// replaced makes room for a new one, and so does one that is untrusted.
+func (d *orderDecision) isNeeded(c *acmev1.Challenge, a acmev1.ACMEAuthorization, solvers *selection.Solvers) bool {
+	return !Outdated(c.Spec, d.Account.Thumbprint) && untrusted(d.Order, a, d.Issuer, solvers, c) == ""
 }
 
 // checkCopies refuses solvers of which the Challenges of the Order would hold more than limits.SolversBytes together.
@@ -140,14 +176,10 @@ func displayed(name string, wildcard bool) string {
 	return name
 }
 
-// noteSolvers says in the status which solvers the Challenges to create are for.
-func (d *orderDecision) noteSolvers(create []*acmev1.Challenge) {
-	choices := make(map[string]string, len(create))
-	for _, c := range create {
-		choices[c.Spec.AuthorizationURL] = c.Annotations[SolverChoiceAnnotation]
-	}
+// noteSolvers says in the status which solvers the missing Challenges are for.
+func (d *orderDecision) noteSolvers(choices map[string]string) {
 	for i, a := range d.next.Authorizations {
-		if choice, created := choices[a.URL]; created {
+		if choice, missing := choices[a.URL]; missing {
 			d.next.Authorizations[i].Solver = choice
 		}
 	}
@@ -163,41 +195,48 @@ func (d *orderDecision) undeleted(match func(*acmev1.Challenge) bool) (names []s
 	return names
 }
 
-// BuildChallenge is the Challenge for one authorization of an Order (spec §5.3):
-// the best of the issuer's solvers with the Order's annotations applied, and the
-// key that the solver presents. The error says what no solver offers, for people.
-func BuildChallenge(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account AccountState) (*acmev1.Challenge, error) {
-	wildcard := a.Wildcard != nil && *a.Wildcard
-	chosen, solver, err := chooseSolver(o, a, solvers)
+// challengeSpec is the spec of the Challenge for one authorization of an Order (spec §5.3), and the solver that was
+// chosen: the best of the issuer's solvers with the Order's annotations applied, and the key that the solver presents.
+// The error says what no solver offers, for people.
+func challengeSpec(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers, account AccountState) (acmev1.ChallengeSpec, selection.Selection, error) {
+	chosen, solver, err := chooseSolver(o, a, solvers.Select)
 	if err != nil {
-		return nil, err
+		return acmev1.ChallengeSpec{}, selection.Selection{}, err
 	}
 	spec := acmev1.ChallengeSpec{
 		URL:              chosen.Challenge.URL,
 		AuthorizationURL: a.URL,
 		DNSName:          a.Identifier,
-		Wildcard:         wildcard,
+		Wildcard:         a.Wildcard != nil && *a.Wildcard,
 		Type:             chosen.Type,
 		Token:            chosen.Challenge.Token,
 		Solver:           solver,
 		IssuerRef:        o.Spec.IssuerRef,
 	}
-	name, err := ComputeName(o.Name, spec)
-	if err != nil {
-		return nil, err
-	}
 	if spec.Key, err = keyOf(spec, chosen.Challenge, account); err != nil {
-		return nil, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
+		return acmev1.ChallengeSpec{}, selection.Selection{}, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}
 	if spec.Type == acmev1.ChallengeTypeDNSAccount01 {
 		spec.AccountLabel = acme.AccountLabel(account.URL)
+	}
+	return spec, chosen, nil
+}
+
+// newChallenge is a Challenge with this spec, for the solver that was chosen because of why. Its name is made of the
+// spec without what depends on the account.
+func newChallenge(o *acmev1.Order, spec acmev1.ChallengeSpec, why string, account AccountState) (*acmev1.Challenge, error) {
+	counts := spec
+	counts.Key, counts.AccountLabel = "", ""
+	name, err := ComputeName(o.Name, counts)
+	if err != nil {
+		return nil, err
 	}
 	return &acmev1.Challenge{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Namespace:   o.Namespace,
 			Finalizers:  []string{acmev1.ChallengeFinalizer},
-			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: chosen.Why},
+			Annotations: map[string]string{AccountThumbprintAnnotation: account.Thumbprint, SolverChoiceAnnotation: why},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: acmev1.SchemeGroupVersion().String(), Kind: "Order",
 				Name: o.Name, UID: o.UID, Controller: new(true), BlockOwnerDeletion: new(true),

@@ -27,7 +27,7 @@ func persist() acmev1.ACMEChallengeSolver {
 func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	o := newOrderObject()
 	a := storedAuthorization(remoteAuthorization("pending"))
-	c, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), AccountState{Thumbprint: "thumb"})
+	c, err := buildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), AccountState{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +36,12 @@ func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 	equal(t, c.Annotations[AccountThumbprintAnnotation], "thumb")
 	equal(t, strings.HasPrefix(c.Annotations[SolverChoiceAnnotation], "solvers[0] of the issuer: "), true)
 	equal(t, c.OwnerReferences[0].APIVersion, "acme.cert-manager.io/v1")
-	again, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), AccountState{Thumbprint: "another thumbprint"})
+	again, err := buildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{dns01()}), AccountState{Thumbprint: "another thumbprint"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	equal(t, again.Name, c.Name) // the key does not count
-	edited, err := BuildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{http01()}), AccountState{Thumbprint: "thumb"})
+	edited, err := buildChallenge(o, a, selection.For(nil, []acmev1.ACMEChallengeSolver{http01()}), AccountState{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 		remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
 		s := persist()
 		s.DNSPersist01.IssuerDomainName = c.wanted
-		got, err := BuildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), account)
+		got, err := buildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), account)
 		if c.fail != "" {
 			if err == nil || !strings.Contains(err.Error(), c.fail) {
 				t.Errorf("%+v: %v", c, err)
@@ -92,7 +92,7 @@ func TestTLSALPNIsGivenTheKeyAuthorization(t *testing.T) {
 	remote := remoteAuthorization("pending")
 	remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/t", Type: "tls-alpn-01", Token: "tok"})
 	solvers := []acmev1.ACMEChallengeSolver{{TLSALPN01: &acmev1.TLSALPN01Solver{}}}
-	got, err := BuildChallenge(newOrderObject(), storedAuthorization(remote), selection.For(nil, solvers), AccountState{Thumbprint: "thumb"})
+	got, err := buildChallenge(newOrderObject(), storedAuthorization(remote), selection.For(nil, solvers), AccountState{Thumbprint: "thumb"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestAccountChallengeCarriesTheLabel(t *testing.T) {
 	labelled.DNS01.AccountLabel = true
 	build := func(s acmev1.ACMEChallengeSolver, account string) *acmev1.Challenge {
 		t.Helper()
-		c, err := BuildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), AccountState{Thumbprint: "thumb", URL: account})
+		c, err := buildChallenge(o, storedAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), AccountState{Thumbprint: "thumb", URL: account})
 		if err != nil {
 			t.Fatal(err)
 		}

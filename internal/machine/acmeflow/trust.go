@@ -40,7 +40,7 @@ func untrusted(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solve
 	if issuer.Readiness == IssuerMissing {
 		return ""
 	}
-	chosen, solver, err := chooseSolver(o, a, solvers)
+	chosen, solver, err := chooseSolver(o, a, solvers.Choose)
 	if err != nil || chosen.Type != spec.Type || !sameSolver(solver, spec.Solver) {
 		return fmt.Sprintf("Issuer %q does not give this solver for %q, or not any more: the Order makes a Challenge for the solver that it gives", spec.IssuerRef.Name, spec.DNSName)
 	}
@@ -68,8 +68,10 @@ func lists(a acmev1.ACMEAuthorization, spec acmev1.ChallengeSpec) bool {
 }
 
 // chooseSolver is the best of the issuer's solvers for an authorization, with the Order's annotations applied.
-func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, solvers *selection.Solvers) (selection.Selection, acmev1.ACMEChallengeSolver, error) {
-	chosen, err := solvers.Select(a)
+func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, choose func(acmev1.ACMEAuthorization) (selection.Selection, error)) (
+	selection.Selection, acmev1.ACMEChallengeSolver, error,
+) {
+	chosen, err := choose(a)
 	if err != nil {
 		return selection.Selection{}, acmev1.ACMEChallengeSolver{}, fmt.Errorf("issuer %q: %w", o.Spec.IssuerRef.Name, err)
 	}

@@ -35,8 +35,10 @@ type Selection struct {
 	Challenge acmev1.ACMEChallenge
 	// Why says which of the issuer's solvers it is and what decided for it, for people.
 	Why string
-	// Size is how long the solver is as JSON, in bytes.
+	// Size is how long the solver is as JSON, in bytes; 0 after Choose.
 	Size int
+
+	place int
 }
 
 // weight is how well a selector fits: names beat none, then the longer zone, then more labels (spec §5.4).
@@ -169,7 +171,19 @@ func Select(orderLabels map[string]string, a acmev1.ACMEAuthorization, solvers [
 }
 
 // Select chooses the solver for an authorization (spec §5.4). The error says what was offered and why no solver fits.
+// It is ErrTooLarge for a solver that is too large for a copy in each Challenge.
 func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
+	chosen, err := s.Choose(a)
+	if err == nil {
+		chosen.Size = s.size(chosen.place)
+		err = s.checkSize(chosen.place)
+	}
+	return chosen, err
+}
+
+// Choose is Select for an authorization that has a Challenge already: how large the solver is does not matter, and is
+// not found out.
+func (s *Solvers) Choose(a acmev1.ACMEAuthorization) (Selection, error) {
 	domain := a.Identifier
 	if a.Wildcard != nil && *a.Wildcard {
 		domain = "*." + domain
@@ -187,8 +201,8 @@ func (s *Solvers) Select(a acmev1.ACMEAuthorization) (Selection, error) {
 	of := typeOf(s.all[best.place])
 	return Selection{
 		Solver: s.all[best.place], Type: of, Challenge: offered[of], Why: fmt.Sprintf("solvers[%d] of the issuer: %s", best.place, best.weight.why()),
-		Size: s.size(best.place),
-	}, s.checkSize(best.place)
+		place: best.place,
+	}, nil
 }
 
 // best is the solver of a type that fits a domain best.
@@ -204,7 +218,7 @@ func (s *Solvers) best(domain string, of acmev1.ACMEChallengeType) (choice, bool
 	return c, has
 }
 
-// checkSize refuses a solver of more than limits.SolverBytes: the Challenge for each name holds a copy of it.
+// checkSize refuses a solver of more than limits.SolverBytes.
 func (s *Solvers) checkSize(place int) error {
 	if size := s.size(place); size > limits.SolverBytes {
 		return fmt.Errorf("solvers[%d] of the issuer is %w: it has %d bytes of JSON, and %d are the limit, since the Challenge for each name "+
