@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -76,27 +77,44 @@ func (p ports) serve(ctx context.Context, m runner, log logr.Logger) error {
 	profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return errors.Join(
-		addServer(ctx, m, "metrics", p.metricsAddress, scrapes, p.tls), addServer(ctx, m, "probes", p.healthAddress, probes, nil),
-		addServer(ctx, m, "profiles", p.profilerAddress, profiles, nil),
+		server{what: "metrics", address: p.metricsAddress, answers: scrapes, tls: p.tls}.addTo(ctx, m),
+		server{what: "probes", address: p.healthAddress, answers: probes}.addTo(ctx, m),
+		server{what: "profiles", address: p.profilerAddress, answers: profiles}.addTo(ctx, m),
 	)
 }
 
-// addServer listens at an address, and adds the server to a manager. Beyond limits.Connections, the oldest connection
-// is closed.
-func addServer(ctx context.Context, m runner, what, address string, answers http.Handler, conf *tls.Config) error {
-	if address == "0" || address == "" {
+// server serves one port.
+type server struct {
+	// what is served, for people.
+	what string
+	// address is host:port; "0" and an empty one serve nothing.
+	address string
+	answers http.Handler
+	// tls serves TLS; nil serves plain HTTP.
+	tls *tls.Config
+	// write is how long a request may take from its header to the end of its answer; 0 is no bound.
+	write time.Duration
+	// connections is how many may be open; 0 means limits.Connections.
+	connections int
+}
+
+// addTo listens at the address, and adds the server to a manager.
+func (s server) addTo(ctx context.Context, m runner) error {
+	if s.address == "0" || s.address == "" {
 		return nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.address)
 	if err != nil {
-		return fmt.Errorf("cannot serve %s: %w", what, err)
+		return fmt.Errorf("cannot serve %s: %w", s.what, err)
 	}
-	listener = http01.KeepNewest(listener, limits.Connections)
-	if conf != nil {
-		listener = tls.NewListener(listener, conf)
+	if s.tls != nil {
+		listener = tls.NewListener(listener, s.tls)
 	}
 	return m.Add(&manager.Server{
 		Listener: listener, ShutdownTimeout: new(stopWithin),
-		Server: &http.Server{Handler: answers, ReadTimeout: portRead, IdleTimeout: portIdle, MaxHeaderBytes: portHeaderBytes},
+		Server: &http.Server{
+			Handler: s.answers, ReadTimeout: portRead, WriteTimeout: s.write, IdleTimeout: portIdle, MaxHeaderBytes: portHeaderBytes,
+			ConnState: http01.NewConnections(cmp.Or(s.connections, limits.Connections)).Track,
+		},
 	})
 }

@@ -44,8 +44,8 @@ func (r *runners) run(t *testing.T) {
 	})
 }
 
-// TestPortsAreBounded: whoever opens more connections to a port than may be open loses the oldest one, and a probe, or
-// who wants a profile, is answered beside them.
+// TestPortsAreBounded: whoever opens more connections to a port than may be open, and asks nothing, loses the first.
+// A probe, or who wants a profile, is answered beside them.
 func TestPortsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		open  func(address string) ports

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,14 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	runtimecontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
-	webhookadmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"chancery.dev/api"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/kube/requesterwebhook"
 	"chancery.dev/internal/kube/servingcert"
+	"chancery.dev/internal/limits"
 )
+
+// reviewWrite is how long the API server may take to read an answer of the webhook.
+const reviewWrite = 10 * time.Second
 
 // WebhookConfig is what a user can set of the webhook.
 type WebhookConfig struct {
@@ -78,10 +81,6 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 		configuration: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, own.Configuration)},
 	}
 	cfg.HealthAddress = fmt.Sprintf(":%d", own.HealthPort)
-	var certificate *servingcert.Certificate
-	options.WebhookServer = webhook.NewServer(webhook.Options{Port: own.SecurePort, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-		c.GetCertificate = func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.GetCertificate(hello) }
-	}}})
 	a, err := newApp(ctx, rc, options, watches)
 	if err != nil {
 		return nil, err
@@ -97,7 +96,7 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 		trusted.Store(err == nil || trusted.Load())
 		return err
 	}
-	certificate, err = servingcert.New(servingcert.Options{
+	certificate, err := servingcert.New(servingcert.Options{
 		Client: clients, Secret: types.NamespacedName{Namespace: own.Serving.SecretNamespace, Name: own.Serving.SecretName},
 		DNSNames: own.Serving.DNSNames, Life: own.Serving.Life, Trust: trust,
 		Now: cfg.Now, AfterFunc: (&controller.Deps{Clock: cfg.Clock}).AfterFunc, Failed: watches.failed, Log: log,
@@ -105,8 +104,13 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 	if err != nil {
 		return nil, err
 	}
-	server := m.GetWebhookServer()
-	server.Register("/mutate", &webhook.Admission{Handler: webhookadmission.HandlerFunc(requesterwebhook.Fill)})
+	reviews := http.NewServeMux()
+	reviews.Handle("POST /mutate", requesterwebhook.NewHandler())
+	serving := server{
+		what: "the API server", address: fmt.Sprintf(":%d", own.SecurePort), answers: reviews, write: reviewWrite, connections: limits.WebhookConnections,
+		// By HTTP/2, one connection has hundreds of requests at a time.
+		tls: &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: certificate.GetCertificate},
+	}
 	// Somebody may write the configuration anew, without a CA.
 	keep := ctrl.NewControllerManagedBy(m).Named("webhook").For(configuration).
 		WithOptions(runtimecontroller.Options{SkipNameValidation: new(true)}).
@@ -117,14 +121,18 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 			return reconcile.Result{}, nil
 		}))
 	open := newPorts(m, watches, func() error { return nil })
-	open.readyPath, open.ready["server"] = "/healthz", server.StartedChecker() // the path: spec §8
+	open.readyPath = "/healthz" // spec §8
+	open.ready["server"] = func(*http.Request) error {
+		_, err := certificate.GetCertificate(nil)
+		return err
+	}
 	open.ready["trust"] = func(*http.Request) error {
 		if !trusted.Load() {
 			return fmt.Errorf("the MutatingWebhookConfiguration %s does not have the CA of this webhook yet", own.Configuration)
 		}
 		return nil
 	}
-	return a, errors.Join(keep, m.Add(certificate), a.serve(ctx, &cfg, rc, open))
+	return a, errors.Join(keep, m.Add(certificate), serving.addTo(ctx, m), a.serve(ctx, &cfg, rc, open))
 }
 
 // WebhookPolicy says whether the webhook is installed, and what the API server does where the webhook does not answer.

@@ -2,10 +2,15 @@ package app_test
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -19,6 +24,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/port"
 )
@@ -29,6 +35,8 @@ type webhookWorld struct {
 
 	ann  client.Client
 	stop func()
+	// port is where the API server asks.
+	port int
 }
 
 // clientWith returns a client of another user.
@@ -89,7 +97,7 @@ func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 		}
 		return ""
 	})
-	return &webhookWorld{World: w, ann: clientWith(t, w, as), stop: func() {
+	return &webhookWorld{World: w, ann: clientWith(t, w, as), port: own.SecurePort, stop: func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -149,6 +157,41 @@ func (w *webhookWorld) isFilledIn(t *testing.T) {
 	})
 }
 
+// isFilledInBesideSilence: more connections than there may be, opened after that of the API server, ask nothing. Each
+// request is filled in at the first try.
+func (w *webhookWorld) isFilledInBesideSilence(t *testing.T) {
+	t.Helper()
+	address := fmt.Sprintf("127.0.0.1:%d", w.port)
+	secure, err := tls.Dial("tcp", address, &tls.Config{NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := secure.ConnectionState().NegotiatedProtocol; got != "http/1.1" {
+		t.Errorf("the webhook speaks %q", got)
+	}
+	defer func() {
+		_ = secure.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := secure.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a connection that asks nothing is open: %v", err)
+		}
+		_ = secure.Close()
+	}()
+	for n := range 2 * limits.WebhookConnections {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if n%(limits.WebhookConnections/4) != 0 {
+			continue
+		}
+		cr := requestOf(t, w.World)
+		if err := w.ann.Create(t.Context(), cr); err != nil || cr.Spec.Username != "ann" {
+			t.Errorf("beside %d silent connections: %q, %v", n+1, cr.Spec.Username, err)
+		}
+	}
+}
+
 // webhookIdentity: the webhook fills in who makes a request, with a CA of its own that the API server trusts whatever
 // becomes of the CA and of the configuration. While the webhook is down, the failure policy says what becomes of the
 // requests of others; those of the controller are admitted, and a false identity is refused.
@@ -156,6 +199,7 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	t.Helper()
 	w := runWebhook(t, world)
 	w.isFilledIn(t)
+	w.isFilledInBesideSilence(t)
 
 	before := w.caBundle(t.Context())
 	installWebhook(t, w.World, app.WebhookFail)

@@ -80,6 +80,10 @@ var concurrent = map[string]struct{ what, why string }{
 		"mutex Client",
 		"own writes, which all workers of the engine read",
 	},
+	"internal/kube/requesterwebhook": {
+		"queue NewHandler",
+		"requests of the API server, and of whoever else reaches the webhook, take turns",
+	},
 	"internal/kube/servingcert": {
 		"goroutine Certificate.Start; informer Certificate.Start; queue New; timer Certificate.Start",
 		"one Secret and its certificate, by which servers of the process answer",
@@ -121,7 +125,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"changes of one zone that come together are sent together",
 	},
 	"internal/solver/http01": {
-		"goroutine Dialer.Each; mutex Index, newest; queue NewQueue, Serve; timer Serve, Solver.check",
+		"goroutine Dialer.Each; mutex Connections, Index; queue NewQueue, Serve; timer Serve, Solver.check",
 		"the responder, which serves and decides nothing; the self check within a call of the engine",
 	},
 	"internal/solver/http01/route": {

@@ -37,7 +37,7 @@ var shared = map[string]string{
 	"internal/solver/dns01/provider/exec.Pool":      "calls find the running programs in it, which end with it",
 	"internal/solver/dns01/provider/limit.Limits":   "calls with one credential share its rate and its pauses",
 	"internal/solver/dns01/provider/rfc2136.Queues": "changes of one zone that come together are one message",
-	"internal/solver/http01.newest":                 "connections come and end while the oldest of too many is closed",
+	"internal/solver/http01.Connections":            "connections come, ask and end while the quietest of too many is closed",
 	"internal/solver/http01.Index":                  "requests of CAs are answered by it while the watch changes it",
 	"internal/solver/http01/route.Router":           "Challenges that edit one Ingress at once share a write",
 	"internal/solver/http01/route.parents":          "Challenges that come together look at their Gateway once",

@@ -26,6 +26,12 @@ const (
 	// Connections is how many connections to a port are open at once: that of a responder, of metrics, of probes, of
 	// profiles.
 	Connections = 1024
+	// WebhookConnections is how many connections to the port of the webhook are open at once.
+	WebhookConnections = 256
+	// Review is how large a request of the API server to the webhook is, in bytes, as that of a client to the API
+	// server; of those above SmallReview, two are read at a time.
+	Review      = 3 << 20
+	SmallReview = 32 << 10
 	// Calls is how many calls leave the process at once, and CallBytes how much memory all of them may take together.
 	Calls     = 1024
 	CallBytes = 256 << 20
@@ -120,9 +126,17 @@ func passing() []Row {
 		{
 			What: "Connections to the port of a responder, of metrics, of probes or of profiles", Who: "who reaches it",
 			Numbers: []Number{held("connections to a port", Connections, "connections", Dropped)}, Costs: "36 KiB at most, with the headers of its request",
-			Above:  "The one that was opened the longest ago is closed",
-			Tests:  []string{"TestTheOldestConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded", "TestPortsAreBounded"},
+			Above:  "The one that has asked nothing for the longest time is closed",
+			Tests:  []string{"TestTheQuietConnectionGivesWay", "TestConnectionsDoNotHideTheResponder", "TestResponderIsBounded", "TestPortsAreBounded"},
 			Parser: "that of net/http, and of crypto/tls",
+		},
+		{
+			What: "Connections to the port of the webhook that fills in who makes a CertificateRequest, and a request to it", Who: "who reaches it",
+			Numbers: []Number{held("connections to the webhook", WebhookConnections, "connections", Dropped), held("review", Review, "bytes", Refused)},
+			Costs:   "Linear. Of requests above 32 KiB, two are read at a time, and eight of all are decoded at a time",
+			Above:   "As above. The API server does what the failure policy of the webhook says",
+			Tests:   []string{"TestTheQuietConnectionGivesWay", "TestReviewsAreBounded", "TestReviewsTakeTurns", "TestReviewsCostNoSquare", "TestIdentityWithoutPolicies"},
+			Parser:  "that of encoding/json",
 		},
 		{
 			What: "Classes of Ingresses whose controllers refuse exact paths", Who: certificates,

@@ -44,8 +44,8 @@ func NewResponder(o ResponderOptions) *Responder {
 	return &Responder{index: o.Index, queue: NewQueue(o.Index, o.Wait, o.MaxWaiters), told: o.Answered}
 }
 
-// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs: above
-// limits.Connections, it closes the oldest connection. When ctx ends, the requests that are under way have two more
+// Serve answers challenges until ctx ends, with the limits that a port open to the internet needs, limits.Connections
+// among them. When ctx ends, the requests that are under way have two more
 // seconds. Then Serve closes the connections without an answer, which is no error.
 func Serve(ctx context.Context, listener net.Listener, answers http.Handler) error {
 	server := &http.Server{
@@ -55,6 +55,7 @@ func Serve(ctx context.Context, listener net.Listener, answers http.Handler) err
 		WriteTimeout:      10 * time.Second,
 		IdleTimeout:       30 * time.Second,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         NewConnections(limits.Connections).Track,
 	}
 	done := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
@@ -62,7 +63,7 @@ func Serve(ctx context.Context, listener net.Listener, answers http.Handler) err
 		defer cancel()
 		done <- server.Shutdown(within)
 	})()
-	if err := server.Serve(KeepNewest(listener, limits.Connections)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -81,12 +82,16 @@ func (r *Responder) Serve(ctx context.Context, listener net.Listener) error {
 	defer open.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
-	newest := http01.KeepNewest(listener, r.o.MaxConnections)
+	connections := http01.NewConnections(r.o.MaxConnections)
 	for {
-		conn, err := newest.Accept()
+		conn, err := listener.Accept()
 		switch {
 		case err == nil:
-			open.Go(func() { r.o.Answered(r.answer(ctx, conn)) })
+			connections.Track(conn, http.StateNew)
+			open.Go(func() {
+				defer connections.Track(conn, http.StateClosed)
+				r.o.Answered(r.answer(ctx, conn))
+			})
 			continue
 		case ctx.Err() != nil:
 			return nil
