@@ -17,6 +17,8 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -150,7 +152,7 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Error("it is not bound")
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"about:blank","detail":"busy"}`})
-	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	out := order1(t, a, order.Action{Step: order.Create})
 	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || out.Failure.Delay != time.Minute {
 		t.Errorf("failure %+v", out.Failure)
 	}
@@ -167,64 +169,64 @@ func TestBindingsAndParks(t *testing.T) {
 		t.Errorf("after the park, the list of waits has %+v", waits)
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	out = order1(t, a, order("a.example.com"))
+	out = order1(t, a, orderFor("a.example.com"))
 	if until, _ := a.Parked(); until.After(w.now) || out.Failure == nil || out.Failure.Delay != 24*time.Hour || out.Failure.Unsent {
 		t.Errorf("one name's limit of a day parks the account until %s: %+v", until, out.Failure)
 	}
-	out = order1(t, a, order("b.example.com"))
+	out = order1(t, a, orderFor("b.example.com"))
 	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.Delay != time.Minute || !out.Failure.Unsent {
 		t.Errorf("other names at once: %+v", out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
-	out = order1(t, a, order("a.example.com"))
+	out = order1(t, a, orderFor("a.example.com"))
 	if out.Failure == nil || out.Failure.Class != fault.ClassRateLimited || out.Failure.Delay != 24*time.Hour-time.Minute ||
 		!strings.Contains(out.Failure.Error(), "not sent, because the ACME server has refused an order for the same names: 429") {
 		t.Errorf("the same names again: %+v", out.Failure)
 	}
 	w.answer.Store(nil)
-	renewal := order("a.example.com")
+	renewal := orderFor("a.example.com")
 	renewal.NewOrder.Replaces, renewal.NewOrder.Renewal = "YQ.Yg", true
 	if out = order1(t, a, renewal); out.Failure != nil && out.Failure.Class == fault.ClassRateLimited {
 		t.Errorf("a renewal is not sent: %+v", out.Failure)
 	}
-	if out = order1(t, a, order("b.example.com")); out.Failure != nil {
+	if out = order1(t, a, orderFor("b.example.com")); out.Failure != nil {
 		t.Errorf("other names: %+v", out.Failure)
 	}
-	if out = order1(t, a, order("a.example.com")); out.Failure == nil {
+	if out = order1(t, a, orderFor("a.example.com")); out.Failure == nil {
 		t.Error("the names that were refused are taken after others were")
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "60", status: 503, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	out = order1(t, a, order("e.example.com"))
+	out = order1(t, a, orderFor("e.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) || out.Failure.Class != fault.ClassRateLimited {
 		t.Errorf("a busy server parks the account until %s: %+v", until, out.Failure)
 	}
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(nil)
-	if out = order1(t, a, order("e.example.com")); out.Failure != nil {
+	if out = order1(t, a, orderFor("e.example.com")); out.Failure != nil {
 		t.Errorf("after it was busy: %+v", out.Failure)
 	}
 	// Three in a row are meant for all.
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 429, body: "<html>"})
 	for _, want := range []time.Duration{time.Minute, 10 * time.Minute, time.Hour, time.Hour} {
-		order1(t, a, order("c.example.com"))
+		order1(t, a, orderFor("c.example.com"))
 		if until, _ := a.Parked(); !until.Equal(w.now.Add(want)) {
 			t.Errorf("a proxy's limit of a day parks the account until %s, not for %s", until, want)
 		}
 		w.now = w.now.Add(want)
 	}
 	w.answer.Store(nil)
-	if out = order1(t, a, order("c.example.com")); out.Failure != nil {
+	if out = order1(t, a, orderFor("c.example.com")); out.Failure != nil {
 		t.Errorf("after the proxy: %+v", out.Failure)
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited"}`})
-	order1(t, a, order("d.example.com"))
-	if out = order1(t, a, order("d.example.com")); out.Failure == nil || out.Failure.Delay != time.Minute || !out.Failure.Unsent {
+	order1(t, a, orderFor("d.example.com"))
+	if out = order1(t, a, orderFor("d.example.com")); out.Failure == nil || out.Failure.Delay != time.Minute || !out.Failure.Unsent {
 		t.Errorf("after a limit without a time: %+v", out.Failure)
 	}
 	r.Bind(two, a)
 	w.now = w.now.Add(time.Minute)
 	w.answer.Store(&answer{at: "order-plz", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
-	out = order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	out = order1(t, a, order.Action{Step: order.Create})
 	if out.Failure == nil || out.Failure.Class != fault.ClassUnavailable || a.URL() != "" || a.Registered("") {
 		t.Errorf("failure %+v, URL %q", out.Failure, a.URL())
 	}
@@ -262,7 +264,7 @@ func TestRegistrationEndsARow(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer.Store(&answer{at: "order-plz", retryAfter: "86400", status: 503, body: "<html>"})
-	order1(t, a, order("a.example.com"))
+	order1(t, a, orderFor("a.example.com"))
 	if until, _ := a.Parked(); !until.Equal(w.now.Add(time.Minute)) {
 		t.Errorf("parked until %s, not for a minute", until)
 	}
@@ -282,14 +284,14 @@ func TestClosedAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized","detail":"not this name"}`})
-	if out := order1(t, a, order("a.example.com")); a.URL() == "" || out.Failure.Class != fault.ClassRefused {
+	if out := order1(t, a, orderFor("a.example.com")); a.URL() == "" || out.Failure.Class != fault.ClassRefused {
 		t.Errorf("the account has gone with an order: %v", out.Failure)
 	}
 	w.answer.Store(nil)
 	if err := w.ca.Deactivate(a.URL()); err != nil {
 		t.Fatal(err)
 	}
-	if out := order1(t, a, order("b.example.com")); a.URL() != "" || out.Failure.Class != fault.ClassUnavailable {
+	if out := order1(t, a, orderFor("b.example.com")); a.URL() != "" || out.Failure.Class != fault.ClassUnavailable {
 		t.Errorf("the account is there still: %v", out.Failure)
 	}
 	if err := a.Register(t.Context(), accounts.Registration{}); !errors.Is(err, accounts.ErrClosed) || !strings.Contains(err.Error(), "deactivated") {
@@ -343,17 +345,17 @@ func TestPaused(t *testing.T) {
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":` +
 		`"Your account is temporarily prevented from requesting certificates for ` + strings.Repeat("a.example.com, ", 40) + `and possibly others. Please visit: ` + link + `"}`})
 	for _, unsent := range []bool{false, true} {
-		f := order1(t, a, order("a.example.com")).Failure
+		f := order1(t, a, orderFor("a.example.com")).Failure
 		if f == nil || f.Class != fault.ClassPaused || f.Unsent != unsent || !f.MayPass() || !strings.HasSuffix(f.Error(), " "+link) {
 			t.Errorf("unsent %t: %+v", unsent, f)
 		}
 	}
 	w.answer.Store(nil)
-	if f := order1(t, a, order("b.example.com")).Failure; f != nil {
+	if f := order1(t, a, orderFor("b.example.com")).Failure; f != nil {
 		t.Errorf("other names: %+v", f)
 	}
 	w.answer.Store(&answer{at: "order-plz", status: 429, body: `{"type":"urn:ietf:params:acme:error:rateLimited","detail":"see https://example.com/docs/rate-limits"}`})
-	if f := order1(t, a, order("c.example.com")).Failure; f == nil || f.Class != fault.ClassRateLimited {
+	if f := order1(t, a, orderFor("c.example.com")).Failure; f == nil || f.Class != fault.ClassRateLimited {
 		t.Errorf("a limit that passes by itself: %+v", f)
 	}
 }
@@ -364,30 +366,30 @@ func TestClasses(t *testing.T) {
 	a := w.registered(t, w.server())
 	base := strings.TrimSuffix(w.ca.DirectoryURL, "/dir")
 	for name, c := range map[string]struct {
-		action acmeflow.OrderAction
+		action order.Action
 		answer *answer
 		want   fault.Class
 	}{
-		"unknown profile": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Profile: "none"}}}, want: fault.ClassPermanent},
+		"unknown profile": {action: order.Action{Step: order.Create, NewOrder: order.NewOrder{NewOrderRequest: acme.NewOrderRequest{Profile: "none"}}}, want: fault.ClassPermanent},
 		"finalize too early": {
-			acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
+			order.Action{Step: order.Finalize, URL: base + "/finalize-order/x", CSR: []byte("x")},
 			&answer{at: "finalize-order", status: 403, body: `{"type":"urn:ietf:params:acme:error:unauthorized"}`}, fault.ClassNotReady,
 		},
-		"a proxy's page":    {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, fault.ClassUnavailable},
-		"a proxy's refusal": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, fault.ClassUnavailable},
-		"gone, and no word": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, fault.ClassNotFound},
-		"gone, says a page": {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, fault.ClassNotFound},
-		"nobody there":      {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: "https://127.0.0.1:1/order"}, nil, fault.ClassUnavailable},
-		"gone":              {acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, fault.ClassNotFound},
+		"a proxy's page":    {order.Action{Step: order.Fetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 502, body: "<html>"}, fault.ClassUnavailable},
+		"a proxy's refusal": {order.Action{Step: order.Fetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 403}, fault.ClassUnavailable},
+		"gone, and no word": {order.Action{Step: order.Fetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404}, fault.ClassNotFound},
+		"gone, says a page": {order.Action{Step: order.Fetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: "404 page not found"}, fault.ClassNotFound},
+		"nobody there":      {order.Action{Step: order.Fetch, URL: "https://127.0.0.1:1/order"}, nil, fault.ClassUnavailable},
+		"gone":              {order.Action{Step: order.Fetch, URL: base + "/my-order/x"}, &answer{at: "my-order", status: 404, body: `{"type":"about:blank"}`}, fault.ClassNotFound},
 		"more than anybody needs": {
-			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
+			order.Action{Step: order.Download, URL: base + "/certZ/x"},
 			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM+1)}, fault.ClassRefused,
 		},
 		"as much as is decoded": {
-			acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: base + "/certZ/x"},
+			order.Action{Step: order.Download, URL: base + "/certZ/x"},
 			&answer{at: "certZ", status: 200, body: strings.Repeat("\n", pki.MaxChainPEM)}, fault.ClassUnavailable,
 		},
-		"not a step": {action: acmeflow.OrderAction{Step: acmeflow.OrderCreateChallenges}, want: fault.ClassRefused},
+		"not a step": {action: order.Action{Step: order.CreateChallenges}, want: fault.ClassRefused},
 	} {
 		w.answer.Store(c.answer)
 		out := order1(t, a, c.action)
@@ -401,7 +403,7 @@ func TestClasses(t *testing.T) {
 func TestStepsOfAnOrder(t *testing.T) {
 	w := newWorld(t)
 	a := w.registered(t, w.server())
-	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
+	do := func(action order.Action) order.Outcome {
 		t.Helper()
 		out := order1(t, a, action)
 		if out.Failure != nil {
@@ -410,9 +412,9 @@ func TestStepsOfAnOrder(t *testing.T) {
 		return out
 	}
 	ids := []acme.Identifier{{Type: "dns", Value: "a.example.com"}, {Type: "dns", Value: "*.b.example.com"}}
-	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering(ids)}).Order
-	authorizations := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations
-	if len(authorizations) != 2 || authorizations[0].Wildcard == authorizations[1].Wildcard || authorizations[0].URL != order.Authorizations[0] {
+	o := do(order.Action{Step: order.Create, NewOrder: ordering(ids)}).Order
+	authorizations := do(order.Action{Step: order.FetchAuthorizations, URLs: o.Authorizations}).Authorizations
+	if len(authorizations) != 2 || authorizations[0].Wildcard == authorizations[1].Wildcard || authorizations[0].URL != o.Authorizations[0] {
 		t.Fatalf("authorizations %+v", authorizations)
 	}
 	for _, authz := range authorizations {
@@ -420,14 +422,14 @@ func TestStepsOfAnOrder(t *testing.T) {
 			if c.Type == acme.ChallengeDNS01 {
 				spec := acmev1.ChallengeSpec{URL: c.URL, Type: acmev1.ChallengeTypeDNS01, Token: c.Token}
 				spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
-				if out := challenge1(t, a, acmeflow.ChallengeAccept, spec); out.Failure != nil {
+				if out := challenge1(t, a, challenge.Accept, spec); out.Failure != nil {
 					t.Fatal(out.Failure.Error())
 				}
 			}
 		}
 	}
-	for deadline := time.Now().Add(2 * time.Minute); order.Status != "ready" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
-		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	for deadline := time.Now().Add(2 * time.Minute); o.Status != "ready" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		o = do(order.Action{Step: order.Fetch, URL: o.URL}).Order
 	}
 	leaf, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
@@ -437,14 +439,14 @@ func TestStepsOfAnOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
-	for deadline := time.Now().Add(2 * time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
-		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+	do(order.Action{Step: order.Finalize, URL: o.Finalize, CSR: order.CSRBytes(csr)})
+	for deadline := time.Now().Add(2 * time.Minute); o.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		o = do(order.Action{Step: order.Fetch, URL: o.URL}).Order
 	}
-	chain := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chain
+	chain := do(order.Action{Step: order.Download, URL: o.Certificate}).Chain
 	preferring := func(name string) bool {
-		got := do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate, PreferredChain: name}).Chain
-		return acmeflow.ChainMatches(name, got)
+		got := do(order.Action{Step: order.Download, URL: o.Certificate, PreferredChain: name}).Chain
+		return order.ChainMatches(name, got)
 	}
 	alternate := w.ca.Roots()[1].Subject.CommonName
 	with, unknown := preferring(alternate), preferring("somebody else's")
@@ -482,9 +484,9 @@ func TestAnotherCADoesNotLoseTheAccount(t *testing.T) {
 	server.CABundle = append(server.CABundle, old.ca.TLSBundle...)
 	a := w.registered(t, server)
 	was := a.URL()
-	order := strings.Replace(old.ca.DirectoryURL, "/dir", "/my-order/x", 1)
+	forgotten := strings.Replace(old.ca.DirectoryURL, "/dir", "/my-order/x", 1)
 	old.answer.Store(&answer{at: "my-order", status: 400, body: `{"type":"urn:ietf:params:acme:error:accountDoesNotExist"}`})
-	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order})
+	out := order1(t, a, order.Action{Step: order.Fetch, URL: forgotten})
 	if out.Failure == nil || out.Failure.Class != fault.ClassRefused || !strings.Contains(out.Failure.Error(), "accountDoesNotExist") {
 		t.Errorf("failure %+v", out.Failure)
 	}
@@ -504,11 +506,11 @@ func TestALateAnswerDoesNotLoseTheAccountAgain(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+		order1(t, a, order.Action{Step: order.Create})
 	}()
 	<-entered
 	w.answer.Store(forgot)
-	order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+	order1(t, a, order.Action{Step: order.Create})
 	if a.URL() != "" {
 		t.Fatal("the account is not lost")
 	}
@@ -531,9 +533,9 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 	w.answer.Store(&answer{at: "", retryAfter: "60", status: 503, body: `{"type":"about:blank"}`, hold: func() { asked++ }})
 	var last *fault.Fault
 	for range 3 {
-		last = order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate}).Failure
+		last = order1(t, a, order.Action{Step: order.Create}).Failure
 	}
-	out := challenge1(t, a, acmeflow.ChallengeAccept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
+	out := challenge1(t, a, challenge.Accept, acmev1.ChallengeSpec{URL: strings.Replace(w.ca.DirectoryURL, "/dir", "/chalZ/x", 1)})
 	for _, f := range []*fault.Fault{last, out.Failure} {
 		if f == nil || f.Class != fault.ClassNotProcessed || f.Delay != time.Minute {
 			t.Errorf("failure %+v", f)
@@ -543,7 +545,7 @@ func TestNothingIsSentWhileParked(t *testing.T) {
 		t.Errorf("the CA was asked %d times", asked)
 	}
 	w.now = w.now.Add(time.Minute)
-	if order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate}); asked != 2 {
+	if order1(t, a, order.Action{Step: order.Create}); asked != 2 {
 		t.Error("the park has no end")
 	}
 }
@@ -582,6 +584,6 @@ func TestIssuersThatStartTogetherRegisterOnce(t *testing.T) {
 }
 
 // ordering is the body of an order for names.
-func ordering(ids []acme.Identifier) acmeflow.NewOrder {
-	return acmeflow.NewOrder{NewOrderRequest: acme.NewOrderRequest{Identifiers: ids}}
+func ordering(ids []acme.Identifier) order.NewOrder {
+	return order.NewOrder{NewOrderRequest: acme.NewOrderRequest{Identifiers: ids}}
 }

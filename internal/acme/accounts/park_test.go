@@ -10,7 +10,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
-	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/pki"
 )
 
@@ -88,9 +88,9 @@ func TestOfAParkOnlyTheTimeIsKept(t *testing.T) {
 	}
 }
 
-// order is the step of making an order for a name.
-func order(name string) acmeflow.OrderAction {
-	return acmeflow.OrderAction{
-		Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: name}}),
+// orderFor is the step of making an order for a name.
+func orderFor(name string) order.Action {
+	return order.Action{
+		Step: order.Create, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: name}}),
 	}
 }

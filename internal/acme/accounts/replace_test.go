@@ -19,6 +19,8 @@ import (
 	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/pki"
 )
 
@@ -80,7 +82,7 @@ func (w *world) order(t *testing.T, a *accounts.Account) *acme.Order {
 	t.Helper()
 	w.names++
 	name := acme.Identifier{Type: "dns", Value: fmt.Sprintf("a%d.example.com", w.names)}
-	out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{name})})
+	out := order1(t, a, order.Action{Step: order.Create, NewOrder: ordering([]acme.Identifier{name})})
 	if out.Failure != nil {
 		t.Fatal(out.Failure.Error())
 	}
@@ -98,7 +100,7 @@ func TestReplaceKey(t *testing.T) {
 	}
 	r.Bind(accounts.Issuer{UID: "1", Name: "one"}, a)
 	r.Bind(accounts.Issuer{UID: "2", Name: "two"}, a)
-	order, was, url := w.order(t, a), a.Thumbprint(), a.URL()
+	o, was, url := w.order(t, a), a.Thumbprint(), a.URL()
 	w.changes = nil
 	asked := w.paths()
 	for range 2 { // the second time it is done already
@@ -112,7 +114,7 @@ func TestReplaceKey(t *testing.T) {
 	if len(w.changes) != 2 {
 		t.Errorf("who uses the account is told %v", w.changes)
 	}
-	if out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}); out.Failure != nil {
+	if out := order1(t, a, order.Action{Step: order.Fetch, URL: o.URL}); out.Failure != nil {
 		t.Error(out.Failure.Error())
 	}
 	for _, key := range []crypto.Signer{old, next} {
@@ -195,7 +197,7 @@ func TestReplaceKeyOfWhichNoAnswerComes(t *testing.T) {
 					t.Errorf("asks again after %+v", f)
 				}
 			}
-			out := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderCreate})
+			out := order1(t, a, order.Action{Step: order.Create})
 			if until, _ := a.Parked(); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed || !until.After(w.now) {
 				t.Errorf("failure %+v", out.Failure)
 			}
@@ -294,13 +296,13 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if err := a.Register(t.Context(), accounts.Registration{}); err != nil {
 		t.Fatal(err)
 	}
-	challenge := func() acmev1.ChallengeSpec {
-		order := w.order(t, a)
-		read := order1(t, a, acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations})
+	newChallenge := func() acmev1.ChallengeSpec {
+		o := w.order(t, a)
+		read := order1(t, a, order.Action{Step: order.FetchAuthorizations, URLs: o.Authorizations})
 		for _, c := range read.Authorizations[0].Challenges {
 			if c.Type == "dns-01" {
 				return acmev1.ChallengeSpec{
-					URL: c.URL, AuthorizationURL: order.Authorizations[0], Type: acmev1.ChallengeTypeDNS01, Token: c.Token,
+					URL: c.URL, AuthorizationURL: o.Authorizations[0], Type: acmev1.ChallengeTypeDNS01, Token: c.Token,
 					Key: acmeflow.KeyToPresent(acmev1.ChallengeTypeDNS01, c.Token, a.Thumbprint()),
 				}
 			}
@@ -308,16 +310,16 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 		t.Fatal("no challenge")
 		return acmev1.ChallengeSpec{}
 	}
-	under, late := challenge(), challenge()
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, under); out.Failure != nil {
+	under, late := newChallenge(), newChallenge()
+	if out := challenge1(t, a, challenge.Accept, under); out.Failure != nil {
 		t.Fatal(out.Failure.Error())
 	}
 	refusal(t, a.Replace(t.Context(), next, ""), fault.ClassNotProcessed, "is validating")
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
+	if out := challenge1(t, a, challenge.Accept, late); !a.Changing() || out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("a validation begins: %+v", out.Failure)
 	}
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
-		out := challenge1(t, a, acmeflow.ChallengeFetch, under)
+		out := challenge1(t, a, challenge.Fetch, under)
 		if out.Failure == nil && out.Authorization.Status == "valid" {
 			break
 		}
@@ -328,11 +330,11 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 	if err := a.Replace(t.Context(), next, ""); err != nil || a.Changing() {
 		t.Fatal(err)
 	}
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, late); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
+	if out := challenge1(t, a, challenge.Accept, late); out.Failure == nil || out.Failure.Class != fault.ClassNotProcessed {
 		t.Errorf("the old answer is validated: %+v", out.Failure)
 	}
-	now := challenge()
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, now); out.Failure != nil {
+	now := newChallenge()
+	if out := challenge1(t, a, challenge.Accept, now); out.Failure != nil {
 		t.Error(out.Failure.Error())
 	}
 	// Nobody looks any more.
@@ -346,7 +348,7 @@ func TestReplaceKeyWaitsForValidations(t *testing.T) {
 		t.Error(replaced)
 	}
 	// One that the CA never finishes holds the next replacement up for a while only.
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, challenge()); out.Failure != nil {
+	if out := challenge1(t, a, challenge.Accept, newChallenge()); out.Failure != nil {
 		t.Error(out.Failure.Error())
 	}
 	w.answer.Store(&answer{at: "/authZ/", status: 503, body: `{"type":"about:blank"}`})

@@ -11,13 +11,15 @@ import (
 	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/pki"
 )
 
 // issue has an account's CA issue a certificate for a key.
 func issue(t *testing.T, a *accounts.Account, csr []byte) (der []byte) {
 	t.Helper()
-	do := func(action acmeflow.OrderAction) acmeflow.OrderOutcome {
+	do := func(action order.Action) order.Outcome {
 		t.Helper()
 		out := order1(t, a, action)
 		if out.Failure != nil {
@@ -25,23 +27,23 @@ func issue(t *testing.T, a *accounts.Account, csr []byte) (der []byte) {
 		}
 		return out
 	}
-	order := do(acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})}).Order
-	authz := do(acmeflow.OrderAction{Step: acmeflow.OrderFetchAuthorizations, URLs: order.Authorizations}).Authorizations[0]
+	o := do(order.Action{Step: order.Create, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})}).Order
+	authz := do(order.Action{Step: order.FetchAuthorizations, URLs: o.Authorizations}).Authorizations[0]
 	offered := authz.Challenges[0]
 	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}
 	spec.Key = acmeflow.KeyToPresent(spec.Type, spec.Token, a.Thumbprint())
-	if out := challenge1(t, a, acmeflow.ChallengeAccept, spec); out.Failure != nil {
+	if out := challenge1(t, a, challenge.Accept, spec); out.Failure != nil {
 		t.Fatal(out.Failure.Error())
 	}
 	finalized := false
-	for deadline := time.Now().Add(2 * time.Minute); order.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
-		if order.Status == "ready" && !finalized {
+	for deadline := time.Now().Add(2 * time.Minute); o.Certificate == "" && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a real server
+		if o.Status == "ready" && !finalized {
 			finalized = true
-			do(acmeflow.OrderAction{Step: acmeflow.OrderFinalize, URL: order.Finalize, CSR: acmeflow.CSRBytes(csr)})
+			do(order.Action{Step: order.Finalize, URL: o.Finalize, CSR: order.CSRBytes(csr)})
 		}
-		order = do(acmeflow.OrderAction{Step: acmeflow.OrderFetch, URL: order.URL}).Order
+		o = do(order.Action{Step: order.Fetch, URL: o.URL}).Order
 	}
-	certs, err := pki.DecodeChain(do(acmeflow.OrderAction{Step: acmeflow.OrderDownload, URL: order.Certificate}).Chain)
+	certs, err := pki.DecodeChain(do(order.Action{Step: order.Download, URL: o.Certificate}).Chain)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/account"
-	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 )
 
 // parallel bounds how many authorizations of one order are read at once.
@@ -21,7 +22,7 @@ const parallel = 4
 
 // Order executes an external step of an Order, and returns what the CA has answered. While the account is parked
 // nothing is sent. Its error is a fault.
-func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out acmeflow.OrderOutcome, err error) {
+func (a *Account) Order(ctx context.Context, action order.Action) (out order.Outcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
 	if f := a.parkedFault(); f != nil {
@@ -30,7 +31,7 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 	c := a.current()
 	sent := a.registry.o.Now()
 	switch action.Step {
-	case acmeflow.OrderCreate:
+	case order.Create:
 		if f := a.held(action.NewOrder); f != nil {
 			return out, f
 		}
@@ -38,15 +39,15 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 		if err == nil {
 			a.tell(func(m *account.Machine, now time.Time) { m.OrderTaken(limited(action.NewOrder), now) })
 		}
-	case acmeflow.OrderFetch:
+	case order.Fetch:
 		out.Order, err = c.GetOrder(ctx, action.URL)
-	case acmeflow.OrderFinalize:
+	case order.Finalize:
 		out.Order, err = c.FinalizeOrder(ctx, action.URL, action.CSR)
-	case acmeflow.OrderFetchAuthorizations:
+	case order.FetchAuthorizations:
 		out.Authorizations, err = authorizations(ctx, c, action.URLs)
-	case acmeflow.OrderDownload:
+	case order.Download:
 		out.Chain, err = chain(ctx, c, action.URL, action.PreferredChain)
-	case acmeflow.OrderDeactivate:
+	case order.Deactivate:
 		err = deactivate(ctx, c, action.URLs)
 	default:
 		return out, fault.Failed(fault.ClassRefused, "", "not a step that leaves the cluster: %s", action.Step)
@@ -55,10 +56,10 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 		a.served()
 		return out, nil
 	}
-	if action.Step == acmeflow.OrderCreate {
+	if action.Step == order.Create {
 		a.tell(func(m *account.Machine, now time.Time) { m.OrderFailed(limited(action.NewOrder), now) })
 	}
-	if action.Step == acmeflow.OrderCreate && isLimit(err) {
+	if action.Step == order.Create && isLimit(err) {
 		f := a.classify(ctx, c, "", err)
 		refusal := account.Refusal{
 			Order: limited(action.NewOrder), Sent: sent, Wait: min(orDefault(f.Delay), fault.Orders.With("").Obeyed), Detail: f.Error(), Paused: f.Class == fault.ClassPaused,
@@ -67,32 +68,32 @@ func (a *Account) Order(ctx context.Context, action acmeflow.OrderAction) (out a
 		return out, f
 	}
 	f := a.failure(ctx, c, calledBy(action), sent, err)
-	if action.Step == acmeflow.OrderFinalize && acmeclient.StatusOf(err) == http.StatusForbidden {
+	if action.Step == order.Finalize && acmeclient.StatusOf(err) == http.StatusForbidden {
 		f = fault.Answered(fault.ClassNotReady, f.Problem, f.Delay, f.Err)
 	}
 	return out, f
 }
 
-// Challenge executes ChallengeFetch or ChallengeAccept. While the account is parked nothing is sent. Its error is a
+// Challenge executes challenge.Fetch or challenge.Accept. While the account is parked nothing is sent. Its error is a
 // fault.
-func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, spec acmev1.ChallengeSpec) (out acmeflow.ChallengeOutcome, err error) {
+func (a *Account) Challenge(ctx context.Context, step challenge.Step, spec acmev1.ChallengeSpec) (out challenge.Outcome, err error) {
 	a.calls.RLock()
 	defer a.calls.RUnlock()
 	if f := a.parkedFault(); f != nil {
 		return out, f
 	}
-	if step == acmeflow.ChallengeAccept {
+	if step == challenge.Accept {
 		if f := a.mayAccept(spec); f != nil {
 			return out, f
 		}
 	}
 	c, sent := a.current(), a.registry.o.Now()
 	switch step {
-	case acmeflow.ChallengeFetch:
+	case challenge.Fetch:
 		if out.Authorization, err = c.GetAuthorization(ctx, spec.AuthorizationURL); err == nil {
 			a.looked(*out.Authorization, spec)
 		}
-	case acmeflow.ChallengeAccept:
+	case challenge.Accept:
 		err = c.AcceptChallenge(ctx, spec.URL)
 	default:
 		return out, fault.Failed(fault.ClassRefused, "", "not a step of the CA: %s", step)
@@ -105,7 +106,7 @@ func (a *Account) Challenge(ctx context.Context, step acmeflow.ChallengeStep, sp
 }
 
 // calledBy is an address that the step of an Order calls; empty for newOrder.
-func calledBy(action acmeflow.OrderAction) string {
+func calledBy(action order.Action) string {
 	if len(action.URLs) > 0 {
 		return action.URLs[0]
 	}
@@ -132,7 +133,7 @@ func isLimit(err error) bool {
 
 // held is the outcome of an order that the CA is known not to take, or that is beyond the share of its namespace; nil
 // if it is sent.
-func (a *Account) held(n acmeflow.NewOrder) *fault.Fault {
+func (a *Account) held(n order.NewOrder) *fault.Fault {
 	var until account.Park
 	var now time.Time
 	a.tell(func(m *account.Machine, at time.Time) { until, now = m.Send(limited(n), at), at })
@@ -157,7 +158,7 @@ func (a *Account) RefusedForGood(namespace string, names []acme.Identifier, at t
 }
 
 // limited is what the limits need to know of a new order.
-func limited(n acmeflow.NewOrder) account.Order {
+func limited(n order.NewOrder) account.Order {
 	return account.Order{
 		Identifiers: n.Identifiers, Renewal: n.Renewal, Namespace: n.Namespace, Share: n.Share, Replaces: n.Reissue,
 	}
@@ -280,7 +281,7 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 	if err != nil {
 		return nil, err
 	}
-	if preferred == "" || acmeflow.ChainMatches(preferred, first.PEM) {
+	if preferred == "" || order.ChainMatches(preferred, first.PEM) {
 		return first.PEM, nil
 	}
 	for _, alternate := range first.Alternates {
@@ -291,7 +292,7 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 			}
 			continue // a preference must not cost the certificate
 		}
-		if acmeflow.ChainMatches(preferred, other.PEM) {
+		if order.ChainMatches(preferred, other.PEM) {
 			return other.PEM, nil
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/order"
 )
 
 // unseen is how long a controller may take to look at a new Certificate before that is worth a word.
@@ -199,9 +200,9 @@ func (w *Cluster) orderOf(cr metav1.Object) *acmev1.Order {
 
 // ofOrder says what is in the way of an Order: what one of its Challenges waits for or has failed with, or else what
 // the Order says itself.
-func (w *Cluster) ofOrder(f *found, order *acmev1.Order) {
+func (w *Cluster) ofOrder(f *found, o *acmev1.Order) {
 	var challenges []*acmev1.Challenge
-	for _, child := range w.below(order) {
+	for _, child := range w.below(o) {
 		if c, is := child.(*acmev1.Challenge); is {
 			challenges = append(challenges, c)
 			if c.Status.State.IsFailure() && f.Challenge == nil {
@@ -209,12 +210,12 @@ func (w *Cluster) ofOrder(f *found, order *acmev1.Order) {
 			}
 		}
 	}
-	f.Order = order
-	s := order.Status
-	class, problem, subject, said, end := fault.Class(s.FailureClass), acmeflow.OrderProblem(s), "", s.Reason, s.ReasonEnd
-	switch c := acmeflow.FirstCause(challenges, s.Cause); {
+	f.Order = o
+	s := o.Status
+	class, problem, subject, said, end := fault.Class(s.FailureClass), order.Problem(s), "", s.Reason, s.ReasonEnd
+	switch c := order.FirstCause(challenges, s.Cause); {
 	case s.State.IsFailure():
-		class = acmeflow.OrderClass(s)
+		class = order.Class(s)
 	case c != nil:
 		f.Challenge, subject, said, end = c, challengeHost(c), c.Status.Reason, c.Status.ReasonEnd
 		class, problem = fault.Class(c.Status.FailureClass), acme.CodeOf(c.Status.ProblemType)

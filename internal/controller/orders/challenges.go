@@ -18,14 +18,14 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// challenges walks each Challenge through acmeflow.DecideChallenge, by the
-// executor's contract of that package.
+// challenges walks each Challenge through challenge.Decide, by the executor's contract of internal/machine/acmeflow.
 type challenges struct {
 	*controller.Deps
 
@@ -35,12 +35,12 @@ type challenges struct {
 
 // challengeView is what is observed of a Challenge.
 type challengeView struct {
-	acmeflow.ChallengeState
+	challenge.State
 
 	issuer acmeIssuer
 }
 
-type challengePass = engine.Pass[*acmev1.Challenge, acmeflow.ChallengeMemory]
+type challengePass = engine.Pass[*acmev1.Challenge, challenge.Memory]
 
 // challengesComponent emits the events about Challenges.
 const challengesComponent = "cert-manager-challenges"
@@ -58,11 +58,11 @@ func SetupChallenges(ctx context.Context, d *controller.Deps, acme ACMEDeps) err
 	d.Engine.List(s.waits)
 	r := &challenges{Deps: d, acmeDeps: acme, scheduler: s}
 	s.mayNotStart = r.mayNotStart
-	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, acmeflow.ChallengeMemory, challengeView, acmeflow.ChallengeAction]{
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Challenge, challenge.Memory, challengeView, challenge.Action]{
 		Name: acmev1.ChallengeKind, New: func() *acmev1.Challenge { return &acmev1.Challenge{} }, Events: d.Events(challengesComponent),
 		Observe: r.observe, Plan: r.plan,
-		Decide: func(v challengeView, now time.Time) acmeflow.ChallengeAction {
-			return acmeflow.DecideChallenge(v.ChallengeState, now)
+		Decide: func(v challengeView, now time.Time) challenge.Action {
+			return challenge.Decide(v.State, now)
 		},
 		Gone:   func(name types.NamespacedName, _ types.UID) { s.gone(ctx, name) },
 		Traced: tracedChallenge(d),
@@ -117,22 +117,22 @@ func (r *challenges) replaced(ctx context.Context, c *acmev1.Challenge) bool {
 
 // observe looks at a Challenge and its issuer, and takes in what a call has come back with.
 func (r *challenges) observe(ctx context.Context, p *challengePass) (challengeView, error) {
-	challenge := p.Object
-	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, challenge.Spec.IssuerRef, challenge.Namespace)
+	c := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, c.Spec.IssuerRef, c.Namespace)
 	if err != nil {
 		return challengeView{}, err
 	}
 	r.takeOutcome(ctx, p)
-	if p.Memory.Running == acmeflow.ChallengeWait && r.scheduler.takeCredentialChanged(ctx, client.ObjectKeyFromObject(challenge)) {
+	if p.Memory.Running == challenge.Wait && r.scheduler.takeCredentialChanged(ctx, client.ObjectKeyFromObject(c)) {
 		*p.Memory = p.Memory.CredentialChanged()
 	}
-	untrusted, err := r.untrusted(ctx, challenge, issuer.flow)
+	untrusted, err := r.untrusted(ctx, c, issuer.flow)
 	if err != nil {
 		return challengeView{}, err
 	}
-	return challengeView{issuer: issuer, ChallengeState: acmeflow.ChallengeState{
-		Challenge: challenge, Untrusted: untrusted, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
-		NamespaceTerminating: r.namespaceTerminating(ctx, challenge, *p.Memory), Replaced: r.replaced(ctx, challenge),
+	return challengeView{issuer: issuer, State: challenge.State{
+		Challenge: c, Untrusted: untrusted, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+		NamespaceTerminating: r.namespaceTerminating(ctx, c, *p.Memory), Replaced: r.replaced(ctx, c),
 	}}, nil
 }
 
@@ -171,8 +171,8 @@ func (r *challenges) untrusted(ctx context.Context, c *acmev1.Challenge, issuer 
 }
 
 // plan says what an action means.
-func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, action acmeflow.ChallengeAction) (engine.Plan, error) {
-	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.ChallengeDone}
+func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, action challenge.Action) (engine.Plan, error) {
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == challenge.Done}
 	if action.Step.External() && action.Wake.IsZero() {
 		// A call that never comes back is no event: look whether it has lost its slot.
 		plan.Wake = r.Now().Add(r.acmeDeps.Settings.YieldAfter)
@@ -197,7 +197,7 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 	if action.Event != nil {
 		plan.Events = append(plan.Events, engine.Event(*action.Event))
 	}
-	wrote := action.Status != nil || action.Step == acmeflow.ChallengeAddFinalizer || action.Step == acmeflow.ChallengeRemoveFinalizer
+	wrote := action.Status != nil || action.Step == challenge.AddFinalizer || action.Step == challenge.RemoveFinalizer
 	plan.Again = wrote && !action.Step.External()
 	queued := !c.Status.Processing && !c.Status.Presented && c.Status.Reason == "" // the scheduler says what for
 	if !plan.Done && !queued {
@@ -208,8 +208,8 @@ func (r *challenges) plan(_ context.Context, p *challengePass, v challengeView, 
 
 // namespaceTerminating asks the API server, but only where it matters: for a
 // Challenge that is being deleted and whose clean-up fails.
-func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challenge, m acmeflow.ChallengeMemory) bool {
-	if c.DeletionTimestamp == nil || m.Failed != acmeflow.ChallengeCleanUp {
+func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challenge, m challenge.Memory) bool {
+	if c.DeletionTimestamp == nil || m.Failed != challenge.CleanUp {
 		return false
 	}
 	namespace := &corev1.Namespace{}
@@ -220,20 +220,20 @@ func (r *challenges) namespaceTerminating(ctx context.Context, c *acmev1.Challen
 }
 
 // do takes the step of an action.
-func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer, c *acmev1.Challenge, step acmeflow.ChallengeStep) error {
+func (r *challenges) do(ctx context.Context, p *challengePass, issuer acmeIssuer, c *acmev1.Challenge, step challenge.Step) error {
 	switch {
-	case step == acmeflow.ChallengeWait, step == acmeflow.ChallengeDone:
+	case step == challenge.Wait, step == challenge.Done:
 		return nil
 	case step.External():
 		*p.Memory = p.Memory.Started(step, r.Now())
 		p.Start(r.call(c, issuer.remote, step, p.Memory.Checks > 0))
 		return nil
-	case step == acmeflow.ChallengeAddFinalizer:
+	case step == challenge.AddFinalizer:
 		return r.setFinalizers(ctx, c, true)
-	case step == acmeflow.ChallengeRemoveFinalizer:
+	case step == challenge.RemoveFinalizer:
 		return r.setFinalizers(ctx, c, false)
 	default:
-		return fmt.Errorf("acmeflow asked for %s, which the controller does not know: please report this as a bug", step)
+		return fmt.Errorf("challenge.Decide asked for %s, which the controller does not know: please report this as a bug", step)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/solver"
 )
@@ -22,7 +23,7 @@ import (
 const checkShards = 16
 
 // call is the call of an external step. missed says that self checks have not found the answer.
-func (r *challenges) call(c *acmev1.Challenge, account *accounts.Account, step acmeflow.ChallengeStep, missed bool) engine.Call {
+func (r *challenges) call(c *acmev1.Challenge, account *accounts.Account, step challenge.Step, missed bool) engine.Call {
 	call := engine.Call{Name: step.String(), Urgency: begun}
 	if ofCA(step) {
 		call.Run = func(ctx context.Context) (any, error) { return account.Challenge(ctx, step, c.Spec) }
@@ -30,8 +31,8 @@ func (r *challenges) call(c *acmev1.Challenge, account *accounts.Account, step a
 	}
 	call.Lane = r.laneOfSolver(c, step)
 	call.Run = func(ctx context.Context) (any, error) {
-		if step == acmeflow.ChallengeCleanUp && r.replaced(ctx, c) { // meanwhile, while the call waited for its turn
-			return acmeflow.ChallengeOutcome{}, fault.ClassSolver.After(0, "", "another Challenge shows the same value")
+		if step == challenge.CleanUp && r.replaced(ctx, c) { // meanwhile, while the call waited for its turn
+			return challenge.Outcome{}, fault.ClassSolver.After(0, "", "another Challenge shows the same value")
 		}
 		return r.callSolver(ctx, c, step, missed)
 	}
@@ -41,24 +42,24 @@ func (r *challenges) call(c *acmev1.Challenge, account *accounts.Account, step a
 // takeOutcome takes in what a call has come back with.
 func (r *challenges) takeOutcome(ctx context.Context, p *challengePass) {
 	m := p.Memory
-	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o acmeflow.ChallengeOutcome, failure *fault.Fault) {
+	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o challenge.Outcome, failure *fault.Fault) {
 		o.Step, o.At, o.Jitter, o.Failure = m.Running, r.Now(), p.Chance(), failure
-		if o.Step == acmeflow.ChallengeCheck {
+		if o.Step == challenge.Check {
 			r.scheduler.locked(ctx, func() { o.SettleTime = r.scheduler.settleTimes.Delay(propagationKey(p.Object, m), r.Now()) })
 		}
 		*m = m.After(o)
 	})
 }
 
-func ofCA(step acmeflow.ChallengeStep) bool {
-	return step == acmeflow.ChallengeFetch || step == acmeflow.ChallengeAccept
+func ofCA(step challenge.Step) bool {
+	return step == challenge.Fetch || step == challenge.Accept
 }
 
 // laneOfSolver bounds self checks by the shard of the name, and other calls by the solver's configuration, which names
 // its server and credentials.
-func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeStep) engine.Lane {
+func (r *challenges) laneOfSolver(c *acmev1.Challenge, step challenge.Step) engine.Lane {
 	lane := engine.Lane{Name: "solver of " + c.Namespace, Limit: solverCalls, Timeout: solverTimeout}
-	if step == acmeflow.ChallengeCheck {
+	if step == challenge.Check {
 		sum := fnv.New32a()
 		_, _ = sum.Write([]byte(pki.DNSNameKey(c.Spec.DNSName)))
 		lane.Name = fmt.Sprintf("self check of %s/%d", c.Namespace, sum.Sum32()%checkShards)
@@ -73,7 +74,7 @@ func (r *challenges) laneOfSolver(c *acmev1.Challenge, step acmeflow.ChallengeSt
 }
 
 // callSolver makes one call to the solver. Its error is a fault.
-func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step acmeflow.ChallengeStep, missed bool) (outcome acmeflow.ChallengeOutcome, err error) {
+func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step challenge.Step, missed bool) (outcome challenge.Outcome, err error) {
 	s := r.Solvers[c.Spec.Type]
 	if s == nil {
 		return outcome, fault.ClassSolver.After(0, "", "this controller solves no %s challenges", c.Spec.Type)
@@ -85,9 +86,9 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 	}
 	class, call := fault.ClassSolver, s.Present
 	switch step {
-	case acmeflow.ChallengeCheck:
+	case challenge.Check:
 		class, call = fault.ClassSelfCheck, s.Check
-	case acmeflow.ChallengeCleanUp:
+	case challenge.CleanUp:
 		call = s.CleanUp
 	default: // Present
 	}
@@ -95,11 +96,11 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 		return outcome, nil
 	}
 	// What is written in the DNS is written in a zone: without one, nothing was.
-	outcome.Untouched = step == acmeflow.ChallengePresent && acmeflow.WritesRecord(c.Spec.Type) && outcome.Zone == ""
+	outcome.Untouched = step == challenge.Present && acmeflow.WritesRecord(c.Spec.Type) && outcome.Zone == ""
 	failure := fault.Fault{Class: class, Exact: true}
 	if f := fault.Of(err); f != nil {
 		failure = *f
-		if f.Class == "" || step == acmeflow.ChallengeCheck {
+		if f.Class == "" || step == challenge.Check {
 			failure.Class = class
 		}
 	}
@@ -111,7 +112,7 @@ func (r *challenges) callSolver(ctx context.Context, c *acmev1.Challenge, step a
 // propagationKey names the place whose answers others may see late: the zone that a solver has named, else the name.
 // The issuer is a part of the key: other CAs look from elsewhere, and nobody learns from what the CA of another tenant
 // says.
-func propagationKey(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
+func propagationKey(c *acmev1.Challenge, m *challenge.Memory) string {
 	place := m.Zone
 	if place == "" {
 		place = pki.DNSNameKey(c.Spec.DNSName)
@@ -120,7 +121,7 @@ func propagationKey(c *acmev1.Challenge, m *acmeflow.ChallengeMemory) string {
 }
 
 // learn notes what the end of a Challenge, once it is written, says about the next ones there.
-func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *acmeflow.ChallengeMemory) {
+func (r *challenges) learn(ctx context.Context, c *acmev1.Challenge, m *challenge.Memory) {
 	switch times := &r.scheduler.settleTimes; {
 	case m.ContradictsSelfCheck(c):
 		waited := m.SettleTime

@@ -1,6 +1,7 @@
 // Package orders reconciles Orders and Challenges with internal/engine, and schedules Challenges.
-// internal/machine/acmeflow and internal/machine/schedule decide each step, and this package carries out the step. The
-// engine makes the calls to CAs and DNS servers in separate goroutines, so no reconcile worker waits for such a call.
+// internal/machine/order, internal/machine/challenge and internal/machine/schedule decide each step, and this package
+// carries out the step. The engine makes the calls to CAs and DNS servers in separate goroutines, so no reconcile
+// worker waits for such a call.
 package orders
 
 import (
@@ -22,7 +23,8 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/ownwrites"
-	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 )
 
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders,verbs=get;list;watch
@@ -31,8 +33,7 @@ import (
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=orders/finalizers,verbs=update
 // +kubebuilder:rbac:groups=acme.cert-manager.io,resources=challenges,verbs=get;list;watch;create;delete
 
-// orders walks each Order through acmeflow.DecideOrder, by the executor's contract
-// of that package.
+// orders walks each Order through order.Decide, by the executor's contract of internal/machine/acmeflow.
 type orders struct {
 	*controller.Deps
 
@@ -41,20 +42,20 @@ type orders struct {
 
 // orderView is what is observed of an Order.
 type orderView struct {
-	acmeflow.OrderState
+	order.State
 
 	issuer acmeIssuer
 }
 
-type orderPass = engine.Pass[*acmev1.Order, acmeflow.OrderMemory]
+type orderPass = engine.Pass[*acmev1.Order, order.Memory]
 
 // SetupOrders adds the reconciler of Orders.
 func SetupOrders(ctx context.Context, d *controller.Deps, acme ACMEDeps) error {
 	r := &orders{Deps: d, acmeDeps: acme}
-	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Order, acmeflow.OrderMemory, orderView, acmeflow.OrderAction]{
+	runner := engine.Run(d.Engine, engine.Kind[*acmev1.Order, order.Memory, orderView, order.Action]{
 		Name: acmev1.OrderKind, New: func() *acmev1.Order { return &acmev1.Order{} }, Events: d.Events("cert-manager-orders"),
 		Observe: r.observe, Plan: r.plan,
-		Decide: func(v orderView, now time.Time) acmeflow.OrderAction { return acmeflow.DecideOrder(v.OrderState, now) },
+		Decide: func(v orderView, now time.Time) order.Action { return order.Decide(v.State, now) },
 		Traced: tracedOrder(),
 	})
 	indexer := d.Manager.GetFieldIndexer()
@@ -108,21 +109,21 @@ func pendingOrderIssuer(obj client.Object) []string {
 
 // observe looks at an Order, its issuer and its Challenges, and takes in what a call has come back with.
 func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
-	order := p.Object
-	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, order.Spec.IssuerRef, order.Namespace)
+	o := p.Object
+	issuer, err := observeIssuer(ctx, r.Deps, r.acmeDeps.Accounts, o.Spec.IssuerRef, o.Namespace)
 	if err != nil {
 		return orderView{}, err
 	}
-	if s := order.Status; fault.Class(s.FailureClass) == fault.ClassPermanent && s.FailureTime != nil && issuer.remote != nil {
-		issuer.remote.RefusedForGood(order.Namespace, acmeflow.Identifiers(order.Spec), s.FailureTime.Time)
+	if s := o.Status; fault.Class(s.FailureClass) == fault.ClassPermanent && s.FailureTime != nil && issuer.remote != nil {
+		issuer.remote.RefusedForGood(o.Namespace, order.Identifiers(o.Spec), s.FailureTime.Time)
 	}
 	r.takeOutcome(p)
 	*p.Memory = p.Memory.Seen(r.Now())
-	made := r.acmeDeps.Process != "" && order.Annotations[acmeflow.ProcessAnnotation] == r.acmeDeps.Process
-	v := orderView{issuer: issuer, OrderState: acmeflow.OrderState{
-		Order: order, Made: made, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
+	made := r.acmeDeps.Process != "" && o.Annotations[order.ProcessAnnotation] == r.acmeDeps.Process
+	v := orderView{issuer: issuer, State: order.State{
+		Order: o, Made: made, Issuer: issuer.flow, Account: issuer.account, Memory: *p.Memory, Settings: r.acmeDeps.Settings,
 	}}
-	v.Challenges, err = r.challengesOf(ctx, order)
+	v.Challenges, err = r.challengesOf(ctx, o)
 	v.CleaningUp = r.cleaningUp(v.Challenges)
 	return v, err
 }
@@ -130,7 +131,7 @@ func (r *orders) observe(ctx context.Context, p *orderPass) (orderView, error) {
 // cleaningUp are the Challenges whose clean-up was sent, and has not come back; nil if there are none.
 func (r *orders) cleaningUp(challenges []*acmev1.Challenge) (is map[types.UID]bool) {
 	for _, c := range challenges {
-		if c.DeletionTimestamp != nil && r.Engine.UnderWay(c.UID, acmeflow.ChallengeCleanUp.String()) {
+		if c.DeletionTimestamp != nil && r.Engine.UnderWay(c.UID, challenge.CleanUp.String()) {
 			if is == nil {
 				is = map[types.UID]bool{}
 			}
@@ -141,28 +142,28 @@ func (r *orders) cleaningUp(challenges []*acmev1.Challenge) (is map[types.UID]bo
 }
 
 // plan says what an action means.
-func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmeflow.OrderAction) (engine.Plan, error) {
+func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action order.Action) (engine.Plan, error) {
 	if p.Object.DeletionTimestamp != nil {
 		return engine.Plan{}, nil // its Challenges go with it
 	}
-	if action.Step == acmeflow.OrderCreateChallenges && p.Memory.Barred != nil {
+	if action.Step == order.CreateChallenges && p.Memory.Barred != nil {
 		action = r.barred(p, action)
 	}
-	plan := engine.Plan{Wake: action.Wake, Done: action.Step == acmeflow.OrderDone}
-	order := p.Object
+	plan := engine.Plan{Wake: action.Wake, Done: action.Step == order.Done}
+	o := p.Object
 	if action.Status != nil {
-		order = order.DeepCopy()
-		order.Status = *action.Status
-		plan.Status = order
+		o = o.DeepCopy()
+		o.Status = *action.Status
+		plan.Status = o
 		*p.Memory = p.Memory.Writing()
 	}
 	plan.Then = func(ctx context.Context) error {
 		if action.Status != nil {
 			*p.Memory = p.Memory.Wrote(action, r.Now())
 		}
-		return r.do(ctx, p, v, order, action)
+		return r.do(ctx, p, v, o, action)
 	}
-	if r.Settings.StepEvents && action.Step == acmeflow.OrderCreateChallenges {
+	if r.Settings.StepEvents && action.Step == order.CreateChallenges {
 		for _, c := range action.Challenges {
 			plan.Events = append(plan.Events, engine.Event{Reason: acmev1.OrderReasonCreated, Message: fmt.Sprintf(
 				"Created Challenge resource %q for domain %q", c.Name, c.Spec.DNSName)})
@@ -171,18 +172,18 @@ func (r *orders) plan(_ context.Context, p *orderPass, v orderView, action acmef
 	if action.Event != nil {
 		plan.Events = append(plan.Events, engine.Event(*action.Event))
 	}
-	wrote := action.Status != nil || action.Step == acmeflow.OrderCreateChallenges
-	plan.Again = wrote && !action.Step.External() && action.Step != acmeflow.OrderDeleteChallenges
-	if !order.Status.State.IsFinal() {
-		plan.Waits = waitFor(action.Wake, order.Status.Reason)
+	wrote := action.Status != nil || action.Step == order.CreateChallenges
+	plan.Again = wrote && !action.Step.External() && action.Step != order.DeleteChallenges
+	if !o.Status.State.IsFinal() {
+		plan.Waits = waitFor(action.Wake, o.Status.Reason)
 	}
 	return plan, nil
 }
 
 // challengesOf lists the Challenges that an Order controls.
-func (r *orders) challengesOf(ctx context.Context, order *acmev1.Order) ([]*acmev1.Challenge, error) {
+func (r *orders) challengesOf(ctx context.Context, o *acmev1.Order) ([]*acmev1.Challenge, error) {
 	list := &acmev1.ChallengeList{}
-	if err := r.Client.ListOwned(ctx, list, order.Namespace, order.UID); err != nil {
+	if err := r.Client.ListOwned(ctx, list, o.Namespace, o.UID); err != nil {
 		return nil, err
 	}
 	out := make([]*acmev1.Challenge, 0, len(list.Items))
@@ -193,25 +194,25 @@ func (r *orders) challengesOf(ctx context.Context, order *acmev1.Order) ([]*acme
 }
 
 // do takes the step of an action.
-func (r *orders) do(ctx context.Context, p *orderPass, v orderView, order *acmev1.Order, action acmeflow.OrderAction) error {
+func (r *orders) do(ctx context.Context, p *orderPass, v orderView, o *acmev1.Order, action order.Action) error {
 	switch {
-	case action.Step == acmeflow.OrderWait, action.Step == acmeflow.OrderDone:
+	case action.Step == order.Wait, action.Step == order.Done:
 		return nil
 	case action.Step.External():
 		*p.Memory = p.Memory.Started(action.Step, r.Now())
 		p.Start(r.call(v.issuer.remote, action))
 		return nil
-	case action.Step == acmeflow.OrderCreateChallenges:
-		return r.mayCreate(p, r.createChallenges(ctx, order, action.Challenges))
-	case action.Step == acmeflow.OrderDeleteChallenges:
+	case action.Step == order.CreateChallenges:
+		return r.mayCreate(p, r.createChallenges(ctx, o, action.Challenges))
+	case action.Step == order.DeleteChallenges:
 		return r.deleteChallenges(ctx, v.Challenges, action.Delete)
 	default:
-		return errors.New("acmeflow asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
+		return errors.New("order.Decide asked for " + action.Step.String() + ", which the controller does not know: please report this as a bug")
 	}
 }
 
 // call is the call of an external step.
-func (r *orders) call(account *accounts.Account, action acmeflow.OrderAction) engine.Call {
+func (r *orders) call(account *accounts.Account, action order.Action) engine.Call {
 	return callBy(account, engine.Call{
 		Name: action.Step.String(), Urgency: urgency(action),
 		Run: func(ctx context.Context) (any, error) { return account.Order(ctx, action) },
@@ -223,9 +224,9 @@ const begun = 2
 
 // urgency lets what was begun go first, so that its authorizations are used, and renewals before
 // what is new: somebody uses the certificate, and CAs limit them less (RFC 9773 §5).
-func urgency(action acmeflow.OrderAction) int {
+func urgency(action order.Action) int {
 	switch {
-	case action.Step != acmeflow.OrderCreate:
+	case action.Step != order.Create:
 		return begun
 	case action.NewOrder.Renewal:
 		return 1
@@ -237,7 +238,7 @@ func urgency(action acmeflow.OrderAction) int {
 // takeOutcome takes in what a call has come back with.
 func (r *orders) takeOutcome(p *orderPass) {
 	m := p.Memory
-	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o acmeflow.OrderOutcome, failure *fault.Fault) {
+	takeOutcome(p.TakeOutcome, m.Running, m.Finished, func(o order.Outcome, failure *fault.Fault) {
 		o.Step, o.At, o.Jitter, o.Failure = m.Running, r.Now(), p.Chance(), failure
 		*m = m.After(o)
 	})

@@ -8,6 +8,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/order"
 )
 
 // createChallenges makes the Challenges of an Order. One that is there already was
@@ -39,13 +40,13 @@ func (r *orders) mayCreate(p *orderPass, problem error) error {
 }
 
 // barred says of an Order why its Challenges are not made, until they are tried again. That stays while they are tried.
-func (r *orders) barred(p *orderPass, action acmeflow.OrderAction) acmeflow.OrderAction {
+func (r *orders) barred(p *orderPass, action order.Action) order.Action {
 	c, status := p.Memory.Barred, p.Object.Status.DeepCopy()
 	if !r.Now().Before(c.NextTry.Time) {
 		action.Status = nil
 		return action
 	}
-	wait := acmeflow.OrderAction{Step: acmeflow.OrderWait, Wake: c.NextTry.Time}
+	wait := order.Action{Step: order.Wait, Wake: c.NextTry.Time}
 	if status.Cause.SameAs(c) && status.Cause.NextTry.Equal(c.NextTry) {
 		return wait
 	}

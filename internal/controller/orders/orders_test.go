@@ -25,18 +25,20 @@ import (
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/solver"
 )
 
 // TestUrgency: orders that were begun, renewals, and new orders, in this sequence.
 func TestUrgency(t *testing.T) {
 	t.Parallel()
-	renewal := acmeflow.OrderAction{Step: acmeflow.OrderCreate, NewOrder: acmeflow.NewOrder{Renewal: true}}
-	fresh := acmeflow.OrderAction{Step: acmeflow.OrderCreate}
-	for _, begun := range []acmeflow.OrderStep{
-		acmeflow.OrderFetch, acmeflow.OrderFetchAuthorizations, acmeflow.OrderFinalize, acmeflow.OrderDownload, acmeflow.OrderDeactivate,
+	renewal := order.Action{Step: order.Create, NewOrder: order.NewOrder{Renewal: true}}
+	fresh := order.Action{Step: order.Create}
+	for _, begun := range []order.Step{
+		order.Fetch, order.FetchAuthorizations, order.Finalize, order.Download, order.Deactivate,
 	} {
-		if a := (acmeflow.OrderAction{Step: begun}); urgency(a) <= urgency(renewal) || urgency(renewal) <= urgency(fresh) {
+		if a := (order.Action{Step: begun}); urgency(a) <= urgency(renewal) || urgency(renewal) <= urgency(fresh) {
 			t.Errorf("%s has %d, a renewal %d, a new order %d", begun, urgency(a), urgency(renewal), urgency(fresh))
 		}
 	}
@@ -49,7 +51,7 @@ func TestLanesHaveShortNames(t *testing.T) {
 	lane := func(config string) string {
 		c := &acmev1.Challenge{}
 		c.Spec.Solver.DNS01 = &acmev1.DNS01Solver{Webhook: &acmev1.WebhookProvider{Config: &apiextensionsv1.JSON{Raw: []byte(`"` + config + `"`)}}}
-		return r.laneOfSolver(c, acmeflow.ChallengePresent).Name
+		return r.laneOfSolver(c, challenge.Present).Name
 	}
 	large := strings.Repeat("a", 1<<20)
 	if len(lane(large)) > 1000 {
@@ -80,11 +82,11 @@ func TestUntouched(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []acmev1.ACMEChallengeType{acmev1.ChallengeTypeHTTP01, acmev1.ChallengeTypeTLSALPN01, acmev1.ChallengeTypeDNS01, acmev1.ChallengeTypeDNSAccount01} {
 		for _, zone := range []string{"", "example.com"} {
-			for _, step := range []acmeflow.ChallengeStep{acmeflow.ChallengePresent, acmeflow.ChallengeCleanUp} {
+			for _, step := range []challenge.Step{challenge.Present, challenge.CleanUp} {
 				r := &challenges{Deps: &controller.Deps{Solvers: map[acmev1.ACMEChallengeType]solver.Solver{kind: failing{zone}}}}
 				c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{Type: kind}}
 				record := kind == acmev1.ChallengeTypeDNS01 || kind == acmev1.ChallengeTypeDNSAccount01
-				want := record && zone == "" && step == acmeflow.ChallengePresent
+				want := record && zone == "" && step == challenge.Present
 				if o, err := r.callSolver(t.Context(), c, step, false); err == nil || o.Untouched != want {
 					t.Errorf("%s of %s in zone %q: untouched %t, error %v", step, kind, zone, o.Untouched, err)
 				}
@@ -107,7 +109,7 @@ func TestSolversGetACopy(t *testing.T) {
 	r := &challenges{Deps: &controller.Deps{Solvers: map[acmev1.ACMEChallengeType]solver.Solver{acmev1.ChallengeTypeHTTP01: careless{}}}}
 	c := &acmev1.Challenge{Spec: acmev1.ChallengeSpec{Type: acmev1.ChallengeTypeHTTP01}}
 	c.Spec.Solver.HTTP01 = &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{ParentRefs: []gwapiv1.ParentReference{{Name: "edge"}}}}
-	if _, err := r.callSolver(t.Context(), c, acmeflow.ChallengePresent, false); err != nil {
+	if _, err := r.callSolver(t.Context(), c, challenge.Present, false); err != nil {
 		t.Fatal(err)
 	}
 	if name := c.Spec.Solver.HTTP01.GatewayHTTPRoute.ParentRefs[0].Name; name != "edge" {

@@ -12,7 +12,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/controller"
-	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
 	"chancery.dev/internal/solver"
 )
 
@@ -58,7 +58,7 @@ func TestACleanUpThatHasWaitedIsNotSent(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", DeletionTimestamp: &now},
 		Spec:       acmev1.ChallengeSpec{Type: acmev1.ChallengeTypeDNS01, AuthorizationURL: "ca/authz/1"},
 	}
-	call := r.call(c, nil, acmeflow.ChallengeCleanUp, false)
+	call := r.call(c, nil, challenge.CleanUp, false)
 	m.cached.one = true
 	if _, err := call.Run(t.Context()); err == nil || cleaned.n != 0 {
 		t.Errorf("%v after %d clean-ups", err, cleaned.n)

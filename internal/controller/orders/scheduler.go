@@ -20,6 +20,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
 	"chancery.dev/internal/machine/listeners"
 	"chancery.dev/internal/machine/propagation"
 	"chancery.dev/internal/machine/schedule"
@@ -221,7 +222,7 @@ func (s *scheduler) look(ctx context.Context, key schedule.Key) *acmev1.Challeng
 	if known.UID == c.UID {
 		facts.Yields, facts.Ready, facts.NotBefore, facts.HoldsUntil = known.Yields, known.Ready, known.NotBefore, known.HoldsUntil
 	}
-	if held := acmeflow.NameHeldUntil(c.Status); !held.IsZero() {
+	if held := challenge.NameHeldUntil(c.Status); !held.IsZero() {
 		facts.HoldsUntil = held
 	}
 	switch {
@@ -247,7 +248,7 @@ func (s *scheduler) set(facts schedule.Challenge) {
 
 // decided takes in what has been decided about a Challenge. What was decided on an older state does not count: the next
 // decision follows.
-func (s *scheduler) decided(ctx context.Context, c *acmev1.Challenge, a acmeflow.ChallengeAction) {
+func (s *scheduler) decided(ctx context.Context, c *acmev1.Challenge, a challenge.Action) {
 	s.locked(ctx, func() {
 		key := client.ObjectKeyFromObject(c)
 		if now := s.look(ctx, key); now == nil || now.UID != c.UID || now.ResourceVersion != c.ResourceVersion {
@@ -315,9 +316,9 @@ func (s *scheduler) apply(ctx context.Context, d schedule.Decision) error {
 		case why != "":
 			return errNotStarted // its reconciler ends it, or holds it until there is an issuer
 		}
-		changed.Status = acmeflow.StartChallenge(c.Status)
+		changed.Status = challenge.Start(c.Status)
 	} else {
-		changed.Status = acmeflow.ParkChallenge(c.Status, s.holdsUntil(ctx, d.Key))
+		changed.Status = challenge.Park(c.Status, s.holdsUntil(ctx, d.Key))
 	}
 	switch {
 	case changed.Status.Processing == c.Status.Processing:

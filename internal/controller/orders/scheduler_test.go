@@ -27,6 +27,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
 	"chancery.dev/internal/machine/schedule"
 )
 
@@ -188,7 +189,7 @@ func (b *bench) expect(what string, got []string, want ...string) {
 func TestWhoWaitsForASlotIsListed(t *testing.T) {
 	b := newBench(t, 1, "c1", "c2", "c3")
 	later := b.now.Add(time.Hour)
-	b.decided(t.Context(), b.stored("c3"), acmeflow.ChallengeAction{NotBefore: later})
+	b.decided(t.Context(), b.stored("c3"), challenge.Action{NotBefore: later})
 	b.step()
 	b.Engine.List(b.scheduler.waits)
 	var got []string
@@ -228,7 +229,7 @@ func TestALaggingWatchUndoesNothing(t *testing.T) {
 	old := b.seenAt[key("c1")]
 	b.seen(t.Context(), old, false)
 	b.expect("the watch lags behind", b.step())
-	b.decided(t.Context(), old, acmeflow.ChallengeAction{Yield: true})
+	b.decided(t.Context(), old, challenge.Action{Yield: true})
 	b.expect("decided on an older state", b.step())
 	b.goes("c1")
 	b.expect("the first is gone", b.step(), "Starting c2")
@@ -245,7 +246,7 @@ func TestALateAnswerBringsNothingBack(t *testing.T) {
 	if err := b.Client.Live(t.Context(), answer, key("c1"), &acmev1.Challenge{}); err != nil {
 		t.Fatal(err)
 	}
-	b.decided(t.Context(), late, acmeflow.ChallengeAction{})
+	b.decided(t.Context(), late, challenge.Action{})
 	b.expect("the first is gone", b.step(), "Starting c2")
 }
 
@@ -270,7 +271,7 @@ func TestTheServerSaysThatAChallengeIsGone(t *testing.T) {
 	if err := b.store.Delete(t.Context(), first.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
-	b.decided(t.Context(), first, acmeflow.ChallengeAction{Yield: true})
+	b.decided(t.Context(), first, challenge.Action{Yield: true})
 	b.expect("one waits", b.step(), "Parking c1")
 	b.expect("there is nothing to park", b.step(), "Starting c2")
 }
@@ -308,7 +309,7 @@ func TestASlotIsFreeOnceTheAnswerIsThere(t *testing.T) {
 	b := newBench(t, 1, "c1", "c2")
 	b.step()
 	b.catchUp("c1")
-	b.decided(t.Context(), b.stored("c1"), acmeflow.ChallengeAction{Yield: true})
+	b.decided(t.Context(), b.stored("c1"), challenge.Action{Yield: true})
 	b.patched = func(*acmev1.Challenge) (error, bool) {
 		pass, _ := b.pass(t.Context())
 		if len(pass.Decisions) > 0 {
@@ -353,7 +354,7 @@ func TestALostWriteMayComeLate(t *testing.T) {
 	b.expect("first", b.step(), "Starting c1")
 	b.patched = func(*acmev1.Challenge) (error, bool) {
 		c := b.stored("c1")
-		c.Status = acmeflow.StartChallenge(c.Status)
+		c.Status = challenge.Start(c.Status)
 		if err := b.store.Status().Update(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
@@ -50,7 +51,7 @@ func (r *requests) observeOrder(ctx context.Context, p *pass, o *observation) (e
 		return nil
 	}
 	facts.Foreign = !metav1.IsControlledBy(facts.Found, o.sign.Source)
-	facts.Class = acmeflow.OrderClass(facts.Found.Status)
+	facts.Class = order.Class(facts.Found.Status)
 	if chain := facts.Found.Status.Certificate; len(chain) > 0 {
 		facts.Wrong = answers(o.sign.CSR, chain)
 	}

@@ -6,9 +6,9 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// attempts is what a process remembers of the external steps of one object: which step is under way, and whether the
+// Attempts is what a process remembers of the external steps of one object: which step is under way, and whether the
 // last step failed. The zero value of a step is the wait.
-type attempts[S comparable] struct {
+type Attempts[S comparable] struct {
 	// Running is the step under way since Since; the wait if there is none.
 	Running S
 	Since   time.Time
@@ -23,27 +23,27 @@ type attempts[S comparable] struct {
 
 // Finished notes that no step is under way: it has come back, or was not sent because the decision is another one by
 // now.
-func (a *attempts[S]) Finished() {
+func (a *Attempts[S]) Finished() {
 	var wait S
 	a.Running, a.Since = wait, time.Time{}
 }
 
-// certain returns the failure of a step, nil if there is none. A page that has come maxPages times in a row counts as
+// Certain returns the failure of a step, nil if there is none. A page that has come maxPages times in a row counts as
 // the answer of the CA.
-func (a *attempts[S]) certain(step S, f *fault.Fault) *fault.Fault {
+func (a *Attempts[S]) Certain(step S, f *fault.Fault) *fault.Fault {
 	if f == nil || !f.Unsure || a.Failed != step || a.Failure == nil || !a.Failure.Unsure || a.Failures+1 < maxPages {
 		return f
 	}
 	return f.Certain()
 }
 
-// retryAt is when the failed step may be tried again.
-func (a *attempts[S]) retryAt() time.Time {
+// RetryAt is when the failed step may be tried again.
+func (a *Attempts[S]) RetryAt() time.Time {
 	return a.FailedAt.Add(Backoff(a.Failure, a.Failures, a.Jitter))
 }
 
-// fail notes the failure of a step. Failures of one kind in a row make the back-off.
-func (a *attempts[S]) fail(step S, f *fault.Fault, at time.Time, jitter float64) {
+// Fail notes the failure of a step. Failures of one kind in a row make the back-off.
+func (a *Attempts[S]) Fail(step S, f *fault.Fault, at time.Time, jitter float64) {
 	if a.Failed != step || a.Failure.Class != f.Class || a.Failure.Unsure != f.Unsure {
 		a.Failures = 0
 	}

@@ -1,16 +1,16 @@
-// Package acmeflow decides the next step of an Order and of a Challenge.
+// Package acmeflow has what decides about Orders and about Challenges alike, and the contract of the executor of both.
 //
-// The package is pure: DecideOrder and DecideChallenge are total functions from the observed state and the time to
-// exactly one step. They call nobody, write nothing, and read no clock. They follow RFC 8555 and spec §5.3 to §5.7, and
-// keep mission rules 1 to 6, except for the scheduling of rule 3: internal/machine/schedule does that.
+// internal/machine/order decides the next step of an Order, and internal/machine/challenge that of a Challenge. The
+// three packages are pure: they call nobody, write nothing, and read no clock. They follow RFC 8555 and spec §5.3 to
+// §5.7, and keep mission rules 1 to 6, except for the scheduling of rule 3: internal/machine/schedule does that.
 // internal/acme/client speaks with the CA, internal/solver solves challenges, and internal/controller takes the decided
 // steps.
 //
 // # The executor's contract
 //
-// The executor keeps a Memory (OrderMemory, ChallengeMemory) for each Order and each Challenge, by UID. A new process
-// starts with the zero value: nothing that matters is only in memory. On every event, and at Action.Wake, the executor
-// observes a state, decides, and MUST do in this order:
+// The executor keeps a Memory for each Order and each Challenge, by UID. A new process starts with the zero value:
+// nothing that matters is only in memory. On every event, and at Action.Wake, the executor observes a State, calls
+// Decide, and MUST do in this order:
 //
 //  1. Write Action.Status to the status subresource if it is not nil. It is the
 //     complete status. If the write fails, stop here and reconcile again. For an
@@ -44,13 +44,12 @@
 //
 // A failure that may pass is retried in the Order and its Challenges, with a back-off by class (Backoff), as long as
 // the CA keeps the order. status.failureClass has the class of the failure that makes the Challenge or Order wait, or
-// that has ended the Challenge or Order. status.reason says the same in words. OrderClass returns the class of the
-// failure that ended an Order: internal/machine/certificate decides by this class when to order again. Objects that
-// another controller has left have no class: only for these objects, the package finds the class in the words of
-// status.reason (left_by_another.go).
+// that has ended the Challenge or Order. status.reason says the same in words.
 package acmeflow
 
 import (
+	"cmp"
+	"fmt"
 	"time"
 
 	acmev1 "chancery.dev/api/acme/v1"
@@ -86,6 +85,20 @@ type Issuer struct {
 	Share account.Share
 }
 
+// Blocks says why the issuer cannot be used; the reason is empty if nothing is to be written.
+func (i Issuer) Blocks(name string) (string, bool) {
+	switch i.Readiness {
+	case IssuerReady:
+		return "", false
+	case IssuerStarting:
+		return "", true
+	case IssuerNotReady:
+		return fmt.Sprintf("Waiting for issuer %q to become ready: %s", name, cmp.Or(i.Message, "its Ready condition is not True")), true
+	default:
+		return fmt.Sprintf("Waiting for issuer %q to exist: %s", name, cmp.Or(i.Message, "no ACME issuer of that name was found")), true
+	}
+}
+
 // AccountState is what is known of the issuer's ACME account.
 type AccountState struct {
 	// Thumbprint is that of the account key (RFC 8555 §8.1), base64url.
@@ -100,6 +113,12 @@ type AccountState struct {
 	// Changing says that the account's key is about to be replaced: until it is, the CA is not
 	// told to validate what answers with the old one.
 	Changing bool
+}
+
+// WhyParked is the reason of an object that waits until the CA wants to hear from the account again.
+func (a AccountState) WhyParked() string {
+	return fmt.Sprintf("The ACME server asked to be left alone until %s: %s",
+		a.ParkedUntil.UTC().Format(time.RFC3339), cmp.Or(a.ParkedReason, "rate limited"))
 }
 
 // Settings are the configurable times.
@@ -131,6 +150,27 @@ func DefaultSettings() Settings {
 		YieldAfter:     2 * time.Second,
 		RepresentAfter: 5 * time.Minute,
 		OrderRefresh:   time.Hour,
+	}
+}
+
+const (
+	// ExpiryGrace is how long after its expiry a CA may still show an order as pending before the order is given up:
+	// the clock of the CA may be late.
+	ExpiryGrace = time.Hour
+	// expiryPoll is the time between looks at an order that has expired by our clock.
+	expiryPoll = time.Minute
+)
+
+// LookAgain is when to look again at an order or authorization of the CA that was last seen at a time: when it should
+// have expired. The expiry is zero if the CA does not say it.
+func (s Settings) LookAgain(seen, expires time.Time) time.Time {
+	switch {
+	case expires.IsZero():
+		return seen.Add(s.OrderRefresh)
+	case seen.Before(expires):
+		return expires
+	default:
+		return seen.Add(expiryPoll)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,66 +16,66 @@ import (
 	"chancery.dev/internal/fault"
 )
 
-// isGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
-func isGone(f *fault.Fault) bool {
-	return f.Class == fault.ClassNotFound || codeOf(f) == acme.CodeMalformed
+// IsGone reports that the CA no longer knows a resource. Some CAs call the request malformed then.
+func IsGone(f *fault.Fault) bool {
+	return f.Class == fault.ClassNotFound || CodeOf(f) == acme.CodeMalformed
 }
 
-// failure is one that the CA has not told of.
-func failure(class fault.Class, what string) *fault.Fault {
+// NewFault is a failure that the CA has not told of.
+func NewFault(class fault.Class, what string) *fault.Fault {
 	return fault.Answered(class, "", 0, errors.New(what))
 }
 
-// codeOf is the ACME problem that the CA has answered with; empty if it has not.
-func codeOf(f *fault.Fault) acme.Code { return acme.CodeOf(f.Problem) }
+// CodeOf is the ACME problem that the CA has answered with; empty if it has not.
+func CodeOf(f *fault.Fault) acme.Code { return acme.CodeOf(f.Problem) }
 
-// failed is a failure as the status of an object shows it: its class, the problem that the CA has answered with, what
+// Failure is a failure as the status of an object shows it: its class, the problem that the CA has answered with, what
 // it is about, and what was said of it where that is not the whole reason. All may be empty.
-type failed struct {
-	class         fault.Class
-	code          acme.Code
-	subject, said string
-	// end is how the reason ends.
-	end string
-	// noSolver says that no solver is for the subject.
-	noSolver bool
-	// next is when the next try is, where the CA or the solver has named a time; zero if none has.
-	next time.Time
+type Failure struct {
+	Class         fault.Class
+	Code          acme.Code
+	Subject, Said string
+	// End is how the reason ends.
+	End string
+	// NoSolver says that no solver is for the subject.
+	NoSolver bool
+	// Next is when the next try is, where the CA or the solver has named a time; zero if none has.
+	Next time.Time
 }
 
-// cause is the failure as it travels up to the Certificate; nil if there is none.
-func (f failed) cause(reason string) *cmmeta.Cause {
-	class := cause.Class(f.shown())
+// Cause is the failure as it travels up to the Certificate; nil if there is none.
+func (f Failure) Cause(reason string) *cmmeta.Cause {
+	class := cause.Class(f.ShownClass())
 	switch {
-	case f.class == "":
+	case f.Class == "":
 		return nil
-	case f.noSolver:
+	case f.NoSolver:
 		class = cause.NoSolver
 	}
-	c := cause.New(class, f.problemType(), f.subject, cmp.Or(f.said, reason))
-	if !f.next.IsZero() {
-		c.NextTry = &metav1.Time{Time: f.next.Truncate(time.Second)}
+	c := cause.New(class, f.ProblemType(), f.Subject, cmp.Or(f.Said, reason))
+	if !f.Next.IsZero() {
+		c.NextTry = &metav1.Time{Time: f.Next.Truncate(time.Second)}
 	}
 	return c
 }
 
-// of is a failure that no problem of the CA stands behind; of("") is none.
-func of(class fault.Class) failed { return failed{class: class} }
+// FailureOf is a failure that no problem of the CA stands behind; FailureOf("") is none.
+func FailureOf(class fault.Class) Failure { return Failure{Class: class} }
 
-// failedBy is the failure of a call.
-func failedBy(f *fault.Fault) failed { return failed{class: f.Class, code: codeOf(f)} }
+// FailureOfCall is the failure of a call.
+func FailureOfCall(f *fault.Fault) Failure { return Failure{Class: f.Class, Code: CodeOf(f)} }
 
-// problemType is the type of the problem (RFC 8555 §6.7).
-func (f failed) problemType() string {
-	if f.code == "" {
+// ProblemType is the type of the problem (RFC 8555 §6.7).
+func (f Failure) ProblemType() string {
+	if f.Code == "" {
 		return ""
 	}
-	return f.code.Type()
+	return f.Code.Type()
 }
 
-// shown is the class as objects show it: a single call was the failure only while the call may be repeated.
-func (f failed) shown() acmev1.FailureClass {
-	switch c := f.class; c {
+// ShownClass is the class as objects show it: a single call was the failure only while the call may be repeated.
+func (f Failure) ShownClass() acmev1.FailureClass {
+	switch c := f.Class; c {
 	case fault.ClassNotProcessed, fault.ClassNotFound:
 		return acmev1.FailureClass(fault.ClassUnavailable)
 	case fault.ClassNotReady:
@@ -87,11 +86,9 @@ func (f failed) shown() acmev1.FailureClass {
 }
 
 const (
-	// shortPark is the longest park of an account that its Orders do not mention: a busy CA asks for short parks again
+	// ShortPark is the longest park of an account that its Orders do not mention: a busy CA asks for short parks again
 	// and again, and each would cost a write to each Order.
-	shortPark = time.Minute
-	// shortSettle is the longest wait after a self check that is not written to the status.
-	shortSettle = 2 * time.Second
+	ShortPark = time.Minute
 	// maxUntold is how long an order may be held back without a time in its reason. An account at its limit holds back
 	// thousands of orders, for a minute again and again.
 	maxUntold = 10 * time.Minute
@@ -100,49 +97,6 @@ const (
 // maxPages is how many pages in a row count as those of a proxy: about twenty minutes of them. After that they
 // count as the answer of the CA, because some CAs send nothing better for an order that they have forgotten.
 const maxPages = 12
-
-// OrderClass is the class of the failure that ended an Order, which decides when to order anew; empty while the Order
-// has not failed. It is read from the Order, so it is the same after a restart.
-func OrderClass(s acmev1.OrderStatus) fault.Class {
-	return finalClass(s.State, s.FailureClass, s.Reason)
-}
-
-// OrderProblem is the CA's problem behind the failure that has ended an Order, or that its status shows; empty if there
-// is none.
-func OrderProblem(s acmev1.OrderStatus) acme.Code {
-	if s.FailureClass == "" && s.State.IsFailure() { // another controller has left it
-		return codeIn(s.Reason)
-	}
-	return acme.CodeOf(s.ProblemType)
-}
-
-// challengeClass is that of a Challenge.
-func challengeClass(s acmev1.ChallengeStatus) fault.Class {
-	return finalClass(s.State, s.FailureClass, s.Reason)
-}
-
-func finalClass(state acmev1.State, class acmev1.FailureClass, reason string) fault.Class {
-	switch {
-	case !state.IsFailure():
-		return ""
-	case class != "":
-		return fault.Class(class)
-	default:
-		return leftClass(state, reason)
-	}
-}
-
-// ContradictsSelfCheck reports whether a Challenge has ended as invalid because the CA did not find what the self check
-// had found. Other problems, such as a CAA record, have nothing to do with how soon an answer is seen (RFC 8555 §6.7).
-func (m ChallengeMemory) ContradictsSelfCheck(c *acmev1.Challenge) bool {
-	if m.Passed.IsZero() || c.Status.State != acmev1.Invalid {
-		return false
-	}
-	mine, _ := m.remoteChallenge(c.Spec.URL)
-	return slices.Contains([]acme.Code{
-		"", acme.CodeUnauthorized, acme.CodeIncorrectResponse, acme.CodeDNS, acme.CodeConnection, acme.CodeTLS,
-	}, mine.Error.Cause())
-}
 
 // Backoff is how long to wait before the attempt after the given number of failures in a row (1 for the first). Jitter
 // in [0,1) spreads objects that failed together. A Retry-After of up to a week is never undercut.
@@ -157,12 +111,12 @@ const (
 	sentLater = "it is sent as soon as the server takes such orders again"
 )
 
-// retrying is how the reason of a step ends that will be tried again. It gives a time only where the CA or the solver
+// Retrying is how the reason of a step ends that will be tried again. It gives a time only where the CA or the solver
 // has named one. Otherwise, and for an order that was not sent, the text is the same for each try, and is written once.
-func retrying(f *fault.Fault, at time.Time) string {
+func Retrying(f *fault.Fault, at time.Time) string {
 	switch {
-	case names(f):
-		return "retrying at " + instant(at)
+	case NamesTime(f):
+		return "retrying at " + Instant(at)
 	case f.Unsent && f.Delay <= maxUntold:
 		return sentLater
 	case f.Delay > 0:
@@ -172,16 +126,16 @@ func retrying(f *fault.Fault, at time.Time) string {
 	}
 }
 
-// names reports whether the CA or the solver has named the time of the next try, or a limit does.
-func names(f *fault.Fault) bool {
+// NamesTime reports whether the CA or the solver has named the time of the next try, or a limit does.
+func NamesTime(f *fault.Fault) bool {
 	if f.Unsent && f.Delay <= maxUntold || !f.Exact && f.Delay > 0 {
 		return false
 	}
 	return f.Delay > 0 || f.Class == fault.ClassRateLimited || f.Class == fault.ClassPaused
 }
 
-// ending is a reason with what ends it; the end may be empty.
-func ending(what, end string) string {
+// WithEnd is a reason with what ends it; the end may be empty.
+func WithEnd(what, end string) string {
 	if end == "" {
 		return what
 	}
@@ -196,15 +150,15 @@ func Said(reason, end string) string {
 	return strings.TrimSuffix(reason, "; "+end)
 }
 
-// longPolls is how many polls it takes until a CA is known to be slow, about five minutes.
-const longPolls = 60
+// LongPolls is how many polls it takes until a CA is known to be slow, about five minutes.
+const LongPolls = 60
 
 // PollDelay is how long to wait before the next poll of an authorization or an
 // order, given how many polls were made since the CA was asked to act, and the Retry-After of its last answer. The
 // first poll comes fast, because the CA may be done already.
 func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 	p := fault.Polls.With("")
-	if polls >= longPolls {
+	if polls >= LongPolls {
 		p = fault.SlowPolls.With("")
 	}
 	if retryAfter > 0 && polls > 0 {
@@ -213,8 +167,13 @@ func PollDelay(polls int, retryAfter time.Duration) time.Duration {
 	return p.Step(polls + 1)
 }
 
-// CheckDelay is how long to wait after the given number of failed self checks in
-// a row: ¼ s, doubling, settling at the period.
-func CheckDelay(failures int, period time.Duration) time.Duration {
-	return min(fault.SelfChecks.With("").Step(failures), period)
+// TextOf is the words of a problem; empty for none.
+func TextOf(p *acme.Problem) string {
+	if p == nil {
+		return ""
+	}
+	return p.Error()
 }
+
+// Instant is a time as reasons give it.
+func Instant(at time.Time) string { return at.UTC().Truncate(time.Second).Format(time.RFC3339) }

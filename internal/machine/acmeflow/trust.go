@@ -25,11 +25,11 @@ func Untrusted(o *acmev1.Order, issuer Issuer, c *acmev1.Challenge) string {
 	if i >= 0 {
 		a = o.Status.Authorizations[i]
 	}
-	return untrusted(o, a, issuer, selection.For(o.Labels, issuer.Solvers), c)
+	return UntrustedFor(o, a, issuer, selection.For(o.Labels, issuer.Solvers), c)
 }
 
-// untrusted is Untrusted with the Order's authorization of the Challenge, and the issuer's solvers.
-func untrusted(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solvers *selection.Solvers, c *acmev1.Challenge) string {
+// UntrustedFor is Untrusted with the Order's authorization of the Challenge, and the issuer's solvers.
+func UntrustedFor(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solvers *selection.Solvers, c *acmev1.Challenge) string {
 	spec := c.Spec
 	if !lists(a, spec) {
 		return fmt.Sprintf("The Order %q does not list this Challenge in its status.authorizations", o.Name)
@@ -40,23 +40,11 @@ func untrusted(o *acmev1.Order, a acmev1.ACMEAuthorization, issuer Issuer, solve
 	if issuer.Readiness == IssuerMissing {
 		return ""
 	}
-	chosen, solver, err := chooseSolver(o, a, solvers.Choose)
+	chosen, solver, err := ChooseSolver(o, a, solvers.Choose)
 	if err != nil || chosen.Type != spec.Type || !sameSolver(solver, spec.Solver) {
 		return fmt.Sprintf("Issuer %q does not give this solver for %q, or not any more: the Order makes a Challenge for the solver that it gives", spec.IssuerRef.Name, spec.DNSName)
 	}
 	return ""
-}
-
-// untrusted returns whether a Challenge is not to be solved for this Order, as it is known now.
-func (d *orderDecision) untrusted() func(*acmev1.Challenge) bool {
-	authorizations := make(map[string]acmev1.ACMEAuthorization, len(d.next.Authorizations))
-	for _, a := range d.next.Authorizations {
-		authorizations[a.URL] = a
-	}
-	solvers := selection.For(d.Order.Labels, d.Issuer.Solvers)
-	return func(c *acmev1.Challenge) bool {
-		return untrusted(d.Order, authorizations[c.Spec.AuthorizationURL], d.Issuer, solvers, c) != ""
-	}
 }
 
 // lists reports whether an authorization has what a Challenge is for.
@@ -67,8 +55,8 @@ func lists(a acmev1.ACMEAuthorization, spec acmev1.ChallengeSpec) bool {
 	})
 }
 
-// chooseSolver is the best of the issuer's solvers for an authorization, with the Order's annotations applied.
-func chooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, choose func(acmev1.ACMEAuthorization) (selection.Selection, error)) (
+// ChooseSolver is the best of the issuer's solvers for an authorization, with the Order's annotations applied.
+func ChooseSolver(o *acmev1.Order, a acmev1.ACMEAuthorization, choose func(acmev1.ACMEAuthorization) (selection.Selection, error)) (
 	selection.Selection, acmev1.ACMEChallengeSolver, error,
 ) {
 	chosen, err := choose(a)

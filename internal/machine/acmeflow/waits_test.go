@@ -1,10 +1,13 @@
-package acmeflow
+package acmeflow_test
 
 import (
 	"testing"
 	"time"
 
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
+	"chancery.dev/internal/rig/flows"
 	"chancery.dev/internal/rig/golden"
 )
 
@@ -20,26 +23,26 @@ func TestWaits(t *testing.T) {
 	var waits golden.Waits
 	add := func(caller string, row troubled) {
 		for _, class := range golden.Classes() {
-			waits.Add(caller, string(class), row(func(asked time.Duration) *fault.Fault { return after(asked, class) }))
+			waits.Add(caller, string(class), row(func(asked time.Duration) *fault.Fault { return flows.After(asked, class) }))
 		}
 	}
 	page := func(asked time.Duration) *fault.Fault {
-		f := after(asked, fault.ClassNotFound)
+		f := flows.After(asked, fault.ClassNotFound)
 		f.Unsure, f.Kind = true, fault.KindAfter
 		return f
 	}
 	add("Orders", orderWaits)
 	for _, class := range []fault.Class{fault.ClassRateLimited, fault.ClassPaused} {
 		waits.Add("Orders", string(class)+" (not sent)", orderWaits(func(asked time.Duration) *fault.Fault {
-			f := after(asked, class)
+			f := flows.After(asked, class)
 			f.Unsent = true
 			return f
 		}))
 	}
 	waits.Add("Orders", "Unsure (404 with a page)", orderWaits(page))
-	add("Challenges", challengeWaits(ChallengeFetch))
-	waits.Add("Challenges", "Unsure (404 with a page)", challengeWaits(ChallengeFetch)(page))
-	add("solvers", challengeWaits(ChallengePresent))
+	add("Challenges", challengeWaits(challenge.Fetch))
+	waits.Add("Challenges", "Unsure (404 with a page)", challengeWaits(challenge.Fetch)(page))
+	add("solvers", challengeWaits(challenge.Present))
 	waits.Add("polls", "a look at an order", orderPolls(0))
 	waits.Add("polls", "a look at an order (after 60 others)", orderPolls(60))
 	waits.Add("polls", "a look at an authorization", challengePolls)
@@ -53,15 +56,15 @@ finalize: the order is ready, and the CA refuses to finalize it.`)
 // orderWaits makes the look at an order fail.
 func orderWaits(failure trouble) golden.Row {
 	return func(asked time.Duration, chance float64) func(int) string {
-		s, now := newOrderState().stored("pending", "pending"), start
+		s, now := flows.NewOrderState().Stored("pending", "pending"), start
 		s.Memory.Look = true
 		return func(int) string {
-			s.Memory = s.Memory.Started(OrderFetch, now).After(OrderOutcome{Step: OrderFetch, At: now, Jitter: chance, Failure: failure(asked)})
-			a := DecideOrder(s, now)
+			s.Memory = s.Memory.Started(order.Fetch, now).After(order.Outcome{Step: order.Fetch, At: now, Jitter: chance, Failure: failure(asked)})
+			a := s.Decide(now)
 			switch {
 			case a.Status != nil && a.Status.State.IsFailure():
 				return golden.Over
-			case a.Step == OrderFetch:
+			case a.Step == order.Fetch:
 				return golden.Text(0)
 			}
 			wait := a.Wake.Sub(now)
@@ -72,23 +75,23 @@ func orderWaits(failure trouble) golden.Row {
 }
 
 // challengeWaits makes a step of a Challenge fail: the look at its authorization, or the presentation of its answer.
-func challengeWaits(step ChallengeStep) troubled {
+func challengeWaits(step challenge.Step) troubled {
 	return func(failure trouble) golden.Row {
 		return func(asked time.Duration, chance float64) func(int) string {
-			s, now := newChallengeState().processing(), start
-			if step == ChallengePresent {
-				s = s.read("pending", "pending")
+			s, now := flows.NewChallengeState().Processing(), start
+			if step == challenge.Present {
+				s = s.Read("pending", "pending")
 				s.Memory.Authorization.Expires = start.Add(10000 * time.Hour)
 			}
 			return func(int) string {
-				s.Memory = s.Memory.Started(step, now).After(ChallengeOutcome{Step: step, At: now, Jitter: chance, Failure: failure(asked)})
-				a := DecideChallenge(s, now)
+				s.Memory = s.Memory.Started(step, now).After(challenge.Outcome{Step: step, At: now, Jitter: chance, Failure: failure(asked)})
+				a := s.Decide(now)
 				switch {
 				case a.Status != nil && a.Status.State.IsFailure():
 					return golden.Over
 				case a.Step == step:
 					return golden.Text(0)
-				case a.Step != ChallengeWait:
+				case a.Step != challenge.Wait:
 					return a.Step.String()
 				}
 				wait := a.Wake.Sub(now)
@@ -102,13 +105,13 @@ func challengeWaits(step ChallengeStep) troubled {
 // orderPolls lets the CA take its time with a certificate, which was looked at so often before.
 func orderPolls(before int) golden.Row {
 	return func(asked time.Duration, chance float64) func(int) string {
-		s, now := newOrderState().stored("pending", "valid"), start
+		s, now := flows.NewOrderState().Stored("pending", "valid"), start
 		s.Order.Status.State = "processing"
 		look := func(int) string {
-			remote := remoteOrder("processing")
+			remote := flows.RemoteOrder("processing")
 			remote.RetryAfter = asked
-			s.Memory = s.Memory.Started(OrderFetch, now).After(OrderOutcome{Step: OrderFetch, At: now, Jitter: chance, Order: remote})
-			wait := DecideOrder(s, now).Wake.Sub(now)
+			s.Memory = s.Memory.Started(order.Fetch, now).After(order.Outcome{Step: order.Fetch, At: now, Jitter: chance, Order: remote})
+			wait := s.Decide(now).Wake.Sub(now)
 			now = now.Add(wait)
 			return golden.Text(wait)
 		}
@@ -121,13 +124,13 @@ func orderPolls(before int) golden.Row {
 
 // challengePolls lets the CA take its time with a validation.
 func challengePolls(asked time.Duration, chance float64) func(int) string {
-	s, now := newChallengeState().processing().presented(), start
-	s.Memory = s.Memory.Started(ChallengeAccept, now).After(ChallengeOutcome{Step: ChallengeAccept, At: now})
+	s, now := flows.NewChallengeState().Processing().Presented(), start
+	s.Memory = s.Memory.Started(challenge.Accept, now).After(challenge.Outcome{Step: challenge.Accept, At: now})
 	return func(int) string {
-		remote := remoteAuthorization("pending")
+		remote := flows.RemoteAuthorization("pending")
 		remote.RetryAfter, remote.Challenges[0].Status = asked, "processing"
-		s.Memory = s.Memory.Started(ChallengeFetch, now).After(ChallengeOutcome{Step: ChallengeFetch, At: now, Jitter: chance, Authorization: &remote})
-		wait := DecideChallenge(s, now).Wake.Sub(now)
+		s.Memory = s.Memory.Started(challenge.Fetch, now).After(challenge.Outcome{Step: challenge.Fetch, At: now, Jitter: chance, Authorization: &remote})
+		wait := s.Decide(now).Wake.Sub(now)
 		now = now.Add(wait)
 		return golden.Text(wait)
 	}
@@ -135,11 +138,11 @@ func challengePolls(asked time.Duration, chance float64) func(int) string {
 
 // selfChecks makes the self check of a Challenge fail.
 func selfChecks(asked time.Duration, chance float64) func(int) string {
-	s, now := newChallengeState().processing().presented().read("pending", "pending"), start
+	s, now := flows.NewChallengeState().Processing().Presented().Read("pending", "pending"), start
 	return func(int) string {
-		o := ChallengeOutcome{Step: ChallengeCheck, At: now, Jitter: chance, Failure: after(asked, fault.ClassSelfCheck)}
-		s.Memory = s.Memory.Started(ChallengeCheck, now).After(o)
-		wait := DecideChallenge(s, now).Wake.Sub(now)
+		o := challenge.Outcome{Step: challenge.Check, At: now, Jitter: chance, Failure: flows.After(asked, fault.ClassSelfCheck)}
+		s.Memory = s.Memory.Started(challenge.Check, now).After(o)
+		wait := s.Decide(now).Wake.Sub(now)
 		now = now.Add(wait)
 		return golden.Text(wait)
 	}
@@ -147,28 +150,28 @@ func selfChecks(asked time.Duration, chance float64) func(int) string {
 
 // finalizeWaits makes the CA refuse to finalize, with the order ready.
 func finalizeWaits(asked time.Duration, chance float64) func(int) string {
-	s, now := newOrderState().stored("pending", "pending").owning("valid"), start
+	s, now := flows.NewOrderState().Stored("pending", "pending").Owning("valid"), start
 	// until goes on until the order is to be finalized; false if it has failed.
 	until := func() bool {
 		for {
-			a := DecideOrder(s, now)
+			a := s.Decide(now)
 			switch {
 			case a.Status != nil && a.Status.State.IsFailure():
 				return false
-			case a.Step == OrderFinalize:
+			case a.Step == order.Finalize:
 				return true
-			case a.Step == OrderWait:
+			case a.Step == order.Wait:
 				now = a.Wake
 			default:
-				s.Memory = s.Memory.Started(a.Step, now).After(OrderOutcome{Step: a.Step, At: now, Order: remoteOrder("ready")})
+				s.Memory = s.Memory.Started(a.Step, now).After(order.Outcome{Step: a.Step, At: now, Order: flows.RemoteOrder("ready")})
 			}
 		}
 	}
 	until()
 	return func(int) string {
 		refused := now
-		s.Memory = s.Memory.Started(OrderFinalize, now).After(OrderOutcome{
-			Step: OrderFinalize, At: now, Jitter: chance, Order: remoteOrder("ready"), Failure: after(asked, fault.ClassNotReady),
+		s.Memory = s.Memory.Started(order.Finalize, now).After(order.Outcome{
+			Step: order.Finalize, At: now, Jitter: chance, Order: flows.RemoteOrder("ready"), Failure: flows.After(asked, fault.ClassNotReady),
 		})
 		if !until() {
 			return golden.Over

@@ -1,4 +1,4 @@
-package acmeflow
+package acmeflow_test
 
 import (
 	"fmt"
@@ -13,6 +13,11 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/challenge"
+	"chancery.dev/internal/machine/order"
+	"chancery.dev/internal/rig/flows"
+	"chancery.dev/internal/rig/slow"
 )
 
 // walk is an executor that follows the contract of the package, an API server, a
@@ -33,7 +38,7 @@ type walk struct {
 	// wrong is the issuer's solver until corrected; broken says which of its calls fail, and which act.
 	wrong     acmev1.ACMEChallengeSolver
 	corrected time.Time
-	broken    func(step ChallengeStep, since time.Duration) (fails, acts bool)
+	broken    func(step challenge.Step, since time.Duration) (fails, acts bool)
 	// blind lets no self check pass.
 	blind bool
 	// refuses says whether the API server refuses a status of the Order; nil takes all.
@@ -48,8 +53,8 @@ type walk struct {
 
 	order      *acmev1.Order
 	challenges map[string]*acmev1.Challenge
-	memory     OrderMemory
-	memories   map[string]ChallengeMemory
+	memory     order.Memory
+	memories   map[string]challenge.Memory
 	wakes      []time.Time
 
 	// the CA
@@ -69,13 +74,13 @@ type walk struct {
 func newWalk(t *testing.T, seed int64, names ...string) *walk {
 	t.Helper()
 	w := &walk{
-		t: t, r: rand.New(rand.NewSource(seed)), now: start, order: newOrderObject(),
-		challenges: map[string]*acmev1.Challenge{}, memories: map[string]ChallengeMemory{},
+		t: t, r: rand.New(rand.NewSource(seed)), now: start, order: flows.NewOrder(),
+		challenges: map[string]*acmev1.Challenge{}, memories: map[string]challenge.Memory{},
 		authorizations: map[string]*acme.Authorization{}, presented: map[string]bool{},
 		visibleAt: map[string]time.Time{}, verdict: "valid",
 	}
 	w.order.Spec.DNSNames = names
-	w.solver = readyIssuer().Solvers[0]
+	w.solver = flows.ReadyIssuer().Solvers[0]
 	return w
 }
 
@@ -83,7 +88,7 @@ func newWalk(t *testing.T, seed int64, names ...string) *walk {
 func (w *walk) run() {
 	for range 20_000 {
 		acted := w.stepOrder()
-		for _, name := range sortedKeys(w.challenges) {
+		for _, name := range flows.SortedKeys(w.challenges) {
 			acted = w.stepChallenge(name) || acted
 		}
 		if w.r.Float64() < w.death && w.now.Before(w.calm) {
@@ -107,7 +112,7 @@ func (w *walk) die() {
 	if w.memory.Remote != nil && w.order.Status.URL == "" {
 		w.lost++
 	}
-	w.memory, w.memories, w.heir = OrderMemory{}, map[string]ChallengeMemory{}, true
+	w.memory, w.memories, w.heir = order.Memory{}, map[string]challenge.Memory{}, true
 	w.history = append(w.history, "the process dies")
 }
 
@@ -143,7 +148,7 @@ func (w *walk) fault(classes ...fault.Class) (f *fault.Fault, acted bool) {
 		return nil, true
 	}
 	class := classes[w.r.Intn(len(classes))]
-	f = failure(class, "fault of "+string(class)) // a class that changes alone is not written
+	f = acmeflow.NewFault(class, "fault of "+string(class)) // a class that changes alone is not written
 	if w.r.Intn(3) == 0 {
 		f.Delay = time.Duration(w.r.Intn(100)) * time.Second
 	}
@@ -152,18 +157,18 @@ func (w *walk) fault(classes ...fault.Class) (f *fault.Fault, acted bool) {
 
 func (w *walk) stepOrder() bool {
 	var owned []*acmev1.Challenge
-	for _, name := range sortedKeys(w.challenges) {
+	for _, name := range flows.SortedKeys(w.challenges) {
 		owned = append(owned, w.challenges[name])
 	}
-	s := newOrderState()
+	s := flows.NewOrderState()
 	w.memory = w.memory.Seen(w.now)
 	s.Order, s.Challenges, s.Memory, s.Made = w.order, owned, w.memory, !w.heir
 	s.Issuer.Solvers = w.solvers()
-	a := DecideOrder(s, w.now)
-	checkOrderInvariants(w.t, s, a, w.now, w.told)
+	a := s.Decide(w.now)
+	flows.CheckOrder(w.t, s, a, w.now, w.told)
 	if a.Status != nil && w.refuses != nil && w.refuses(*a.Status) {
 		w.memory = w.memory.Writing()
-		w.history = append(w.history, w.now.Format(time.TimeOnly)+" refused: "+a.text(w.now))
+		w.history = append(w.history, w.now.Format(time.TimeOnly)+" refused: "+flows.Text(a, w.now))
 		w.wake(w.now.Add(time.Second))
 		return false
 	}
@@ -174,19 +179,19 @@ func (w *walk) stepOrder() bool {
 		w.writes = append(w.writes, "order "+string(a.Status.State))
 	}
 	w.wake(a.Wake)
-	if a.Status != nil || a.Step != OrderWait && a.Step != OrderDone {
-		w.history = append(w.history, fmt.Sprintf("%s order: %s", w.now.Format(time.TimeOnly), a.text(w.now)))
+	if a.Status != nil || a.Step != order.Wait && a.Step != order.Done {
+		w.history = append(w.history, fmt.Sprintf("%s order: %s", w.now.Format(time.TimeOnly), flows.Text(a, w.now)))
 	}
 	switch a.Step {
-	case OrderWait, OrderDone:
+	case order.Wait, order.Done:
 		return a.Status != nil
-	case OrderCreateChallenges:
+	case order.CreateChallenges:
 		for _, c := range a.Challenges {
 			if w.challenges[c.Name] == nil {
 				w.challenges[c.Name] = c
 			}
 		}
-	case OrderDeleteChallenges:
+	case order.DeleteChallenges:
 		for _, name := range a.Delete {
 			at := metav1.NewTime(w.now)
 			w.challenges[name] = w.challenges[name].DeepCopy()
@@ -200,34 +205,34 @@ func (w *walk) stepOrder() bool {
 	return true
 }
 
-func (w *walk) callForOrder(a OrderAction) OrderOutcome {
+func (w *walk) callForOrder(a order.Action) order.Outcome {
 	classes := []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited, fault.ClassNotProcessed}
 	f, acted := w.fault(classes...)
 	if acted {
 		switch a.Step {
-		case OrderCreate:
+		case order.Create:
 			w.orders++
 			w.orderStatus, w.expires = "pending", w.now.Add(24*time.Hour)
 			w.authorizations = map[string]*acme.Authorization{}
 			for _, id := range a.NewOrder.Identifiers {
 				url := fmt.Sprintf("ca/%d/%s", w.orders, id.Value)
-				authz := remoteAuthorization("pending")
+				authz := flows.RemoteAuthorization("pending")
 				authz.URL, authz.Identifier, authz.Wildcard = url, acme.DNS(strings.TrimPrefix(id.Value, "*.")), strings.HasPrefix(id.Value, "*.")
 				authz.Challenges[0].URL, authz.Expires = url+"/dns", w.expires
 				w.authorizations[url] = &authz
 			}
-		case OrderFinalize:
+		case order.Finalize:
 			if f == nil && w.status() != "ready" {
-				return OrderOutcome{Failure: failure(fault.ClassNotReady, "not ready")}
+				return order.Outcome{Failure: acmeflow.NewFault(fault.ClassNotReady, "not ready")}
 			}
 			if w.status() == "ready" {
 				w.orderStatus = "processing"
 			}
-		case OrderFetch:
+		case order.Fetch:
 			if w.orderStatus == "processing" && w.r.Intn(2) == 0 {
 				w.orderStatus = "valid"
 			}
-		case OrderDeactivate:
+		case order.Deactivate:
 			for _, url := range a.URLs {
 				w.authorizations[url].Status = "deactivated"
 			}
@@ -235,32 +240,32 @@ func (w *walk) callForOrder(a OrderAction) OrderOutcome {
 		}
 	}
 	if f != nil {
-		return OrderOutcome{Failure: f}
+		return order.Outcome{Failure: f}
 	}
 	return w.answer(a)
 }
 
-func (w *walk) answer(a OrderAction) OrderOutcome {
+func (w *walk) answer(a order.Action) order.Outcome {
 	switch a.Step {
-	case OrderFetchAuthorizations:
+	case order.FetchAuthorizations:
 		var read []acme.Authorization
 		for _, url := range a.URLs {
 			read = append(read, *w.authorizations[url])
 		}
-		return OrderOutcome{Authorizations: read}
-	case OrderDownload:
-		return OrderOutcome{Chain: []byte("chain")}
-	case OrderDeactivate:
-		return OrderOutcome{}
+		return order.Outcome{Authorizations: read}
+	case order.Download:
+		return order.Outcome{Chain: []byte("chain")}
+	case order.Deactivate:
+		return order.Outcome{}
 	default: // the others are answered with the order
 	}
 	prefix := fmt.Sprintf("ca/%d/", w.orders)
 	o := &acme.Order{URL: prefix, Finalize: prefix + "finalize", Status: w.status(), Expires: w.expires}
-	o.Authorizations = sortedKeys(w.authorizations)
+	o.Authorizations = flows.SortedKeys(w.authorizations)
 	if o.Status == "valid" {
 		o.Certificate = prefix + "certificate"
 	}
-	return OrderOutcome{Order: o}
+	return order.Outcome{Order: o}
 }
 
 // status is the CA's view of the order.
@@ -285,23 +290,23 @@ func (w *walk) status() acme.Status {
 
 func (w *walk) stepChallenge(name string) bool {
 	c := w.challenges[name]
-	s := newChallengeState()
+	s := flows.NewChallengeState()
 	s.Challenge, s.Memory, s.Issuer.Solvers, s.Replaced = c, w.memories[name], w.solvers(), w.successor(c) != nil
-	s.Untrusted = Untrusted(w.order, s.Issuer, c)
-	a := DecideChallenge(s, w.now)
-	checkChallengeInvariants(w.t, s, a, w.now, w.told)
+	s.Untrusted = acmeflow.Untrusted(w.order, s.Issuer, c)
+	a := s.Decide(w.now)
+	flows.CheckChallenge(w.t, s, a, w.now, w.told)
 	status := a.Status
 	// The scheduler: it starts what may start, and parks at random what yields. What the CA validates it lets be: others
 	// would end that (TestRule3_ANameIsHeldWhileTheCAValidates).
-	if status == nil && a.Step == ChallengeWait && !a.NotBefore.After(w.now) && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
+	if status == nil && a.Step == challenge.Wait && !a.NotBefore.After(w.now) && !c.Status.State.IsFinal() && c.DeletionTimestamp == nil {
 		mayStart := !c.Status.Processing && (!c.Status.Presented || a.Ready) && !w.busy(c)
 		if mayStart {
-			started := StartChallenge(c.Status)
+			started := challenge.Start(c.Status)
 			status = &started
 		}
 	}
-	if status == nil && a.Yield && a.HoldsUntil.IsZero() && a.Step == ChallengeWait && w.r.Intn(4) == 0 {
-		parked := ParkChallenge(c.Status, time.Time{})
+	if status == nil && a.Yield && a.HoldsUntil.IsZero() && a.Step == challenge.Wait && w.r.Intn(4) == 0 {
+		parked := challenge.Park(c.Status, time.Time{})
 		status = &parked
 	}
 	if !a.NotBefore.IsZero() && a.NotBefore.After(w.now) {
@@ -313,8 +318,8 @@ func (w *walk) stepChallenge(name string) bool {
 		w.challenges[name].Status = *status
 		w.writes = append(w.writes, fmt.Sprintf("challenge %s processing=%t presented=%t", status.State, status.Processing, status.Presented))
 	}
-	if status != nil || a.Step != ChallengeWait && a.Step != ChallengeDone {
-		w.history = append(w.history, fmt.Sprintf("%s %s: %s", w.now.Format(time.TimeOnly), name, a.text(w.now)))
+	if status != nil || a.Step != challenge.Wait && a.Step != challenge.Done {
+		w.history = append(w.history, fmt.Sprintf("%s %s: %s", w.now.Format(time.TimeOnly), name, flows.Text(a, w.now)))
 	}
 	return w.doChallenge(name, a) || status != nil
 }
@@ -347,23 +352,23 @@ func (w *walk) busy(c *acmev1.Challenge) bool {
 	return false
 }
 
-func (w *walk) doChallenge(name string, a ChallengeAction) bool {
+func (w *walk) doChallenge(name string, a challenge.Action) bool {
 	c := w.challenges[name]
 	switch a.Step {
-	case ChallengeWait:
+	case challenge.Wait:
 		return false
-	case ChallengeDone:
+	case challenge.Done:
 		if c.DeletionTimestamp == nil {
 			return false
 		}
 		delete(w.challenges, name)
 		delete(w.memories, name)
 		return true
-	case ChallengeAddFinalizer:
+	case challenge.AddFinalizer:
 		w.challenges[name] = c.DeepCopy()
 		w.challenges[name].Finalizers = []string{acmev1.ChallengeFinalizer}
 		return true
-	case ChallengeRemoveFinalizer:
+	case challenge.RemoveFinalizer:
 		w.challenges[name] = c.DeepCopy()
 		w.challenges[name].Finalizers = nil
 		return true
@@ -375,49 +380,49 @@ func (w *walk) doChallenge(name string, a ChallengeAction) bool {
 	}
 }
 
-func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) ChallengeOutcome {
+func (w *walk) callForChallenge(c *acmev1.Challenge, step challenge.Step) challenge.Outcome {
 	authz := w.authorizations[c.Spec.AuthorizationURL]
 	classes := []fault.Class{fault.ClassUnavailable, fault.ClassRateLimited, fault.ClassNotProcessed}
-	if step == ChallengePresent || step == ChallengeCleanUp || step == ChallengeCheck {
+	if step == challenge.Present || step == challenge.CleanUp || step == challenge.Check {
 		classes = []fault.Class{fault.ClassSolver}
 	}
 	f, acted := w.fault(classes...)
-	if w.broken != nil && sameSolver(c.Spec.Solver, w.wrong) {
+	if w.broken != nil && acmeflow.SameSolver(c.Spec.Solver, w.wrong) {
 		fails, acts := w.broken(step, w.now.Sub(w.corrected))
 		if acted = acts; fails {
-			f = failure(fault.ClassSolver, "the server of the wrong solver does not answer")
+			f = acmeflow.NewFault(fault.ClassSolver, "the server of the wrong solver does not answer")
 		}
 	}
-	if step == ChallengeCleanUp && w.successor(c) != nil && w.presented[c.Spec.AuthorizationURL] {
+	if step == challenge.CleanUp && w.successor(c) != nil && w.presented[c.Spec.AuthorizationURL] {
 		w.t.Fatalf("%s takes away what %s shows\n%s", c.Name, w.successor(c).Name, w.told())
 	}
 	if acted || (f != nil && w.broken == nil && w.r.Intn(3) == 0) {
 		switch step {
-		case ChallengePresent:
+		case challenge.Present:
 			w.shown = w.now
 			if !w.presented[c.Spec.AuthorizationURL] {
 				w.visibleAt[c.Spec.AuthorizationURL] = w.now.Add(time.Duration(w.r.Intn(20_000)) * time.Millisecond)
 			}
 			w.presented[c.Spec.AuthorizationURL] = true
-		case ChallengeCleanUp:
+		case challenge.CleanUp:
 			delete(w.presented, c.Spec.AuthorizationURL)
-		case ChallengeAccept:
+		case challenge.Accept:
 			if authz != nil && authz.Status == "pending" {
 				authz.Challenges[0].Status = "processing"
 			}
-		case ChallengeCheck:
+		case challenge.Check:
 			visible := !w.blind && w.presented[c.Spec.AuthorizationURL] && !w.now.Before(w.visibleAt[c.Spec.AuthorizationURL])
 			if f == nil && !visible {
-				f = failure(fault.ClassSelfCheck, "not yet")
+				f = acmeflow.NewFault(fault.ClassSelfCheck, "not yet")
 			}
 		default: // reading is answered below
 		}
 	}
-	if f != nil || step != ChallengeFetch {
-		return ChallengeOutcome{Failure: f, SettleTime: w.settle}
+	if f != nil || step != challenge.Fetch {
+		return challenge.Outcome{Failure: f, SettleTime: w.settle}
 	}
 	if authz == nil {
-		return ChallengeOutcome{Failure: failure(fault.ClassNotFound, "no such authorization")}
+		return challenge.Outcome{Failure: acmeflow.NewFault(fault.ClassNotFound, "no such authorization")}
 	}
 	if authz.Status == "pending" && w.now.After(w.expires) {
 		authz.Status = "expired"
@@ -427,7 +432,7 @@ func (w *walk) callForChallenge(c *acmev1.Challenge, step ChallengeStep) Challen
 	}
 	seen := *authz
 	seen.Challenges = slices.Clone(authz.Challenges)
-	return ChallengeOutcome{Authorization: &seen}
+	return challenge.Outcome{Authorization: &seen}
 }
 
 func TestBudgetOfOneNameByDNS01(t *testing.T) {
@@ -452,7 +457,7 @@ func TestBudgetOfOneNameByDNS01(t *testing.T) {
 // TestEveryWalkEnds lets the CA, the solvers and the process misbehave at random
 // for six hours: every issuance succeeds all the same, and leaves nothing behind.
 func TestEveryWalkEnds(t *testing.T) {
-	for seed := range seeds(150) {
+	for seed := range flows.Seeds(slow.Runs(slow.Faults), 150) {
 		w := newWalk(t, seed, "a.example.com", "*.a.example.com", "b.example.com")
 		w.trouble, w.death, w.calm = 0.4, 0.02, start.Add(6*time.Hour)
 		w.run()
@@ -460,7 +465,7 @@ func TestEveryWalkEnds(t *testing.T) {
 			t.Fatalf("seed %d: the order is %q: %s\n%s", seed, w.order.Status.State, w.order.Status.Reason, strings.Join(w.history, "\n"))
 		}
 		if len(w.challenges) > 0 || len(w.presented) > 0 {
-			t.Fatalf("seed %d: left behind: %v %v\n%s", seed, sortedKeys(w.challenges), w.presented, strings.Join(w.history, "\n"))
+			t.Fatalf("seed %d: left behind: %v %v\n%s", seed, flows.SortedKeys(w.challenges), w.presented, strings.Join(w.history, "\n"))
 		}
 	}
 }
@@ -481,8 +486,8 @@ func TestWalksWithPatience(t *testing.T) {
 		said := strings.Contains(w.told(), "The self check has failed for 1h30m0s")
 		switch end := w.order.Status; {
 		case blind && then == acmev1.SelfCheckDeadlineFail:
-			if end.State != acmev1.Errored || OrderClass(end) != fault.ClassValidation || !strings.Contains(end.Reason, "The self check has failed for 1h30m0s: ") {
-				t.Fatalf("seed %d: it ends as %+v (%s)\n%s", seed, end, OrderClass(end), w.told())
+			if end.State != acmev1.Errored || order.Class(end) != fault.ClassValidation || !strings.Contains(end.Reason, "The self check has failed for 1h30m0s: ") {
+				t.Fatalf("seed %d: it ends as %+v (%s)\n%s", seed, end, order.Class(end), w.told())
 			}
 		case end.State != acmev1.Valid || blind && !said:
 			t.Fatalf("seed %d: it ends as %+v, blind %t\n%s", seed, end, blind, w.told())
@@ -495,7 +500,7 @@ func TestWalksWithPatience(t *testing.T) {
 
 // TestEveryFailureEnds is the same with a CA that finds the names invalid.
 func TestEveryFailureEnds(t *testing.T) {
-	for seed := range seeds(75) {
+	for seed := range flows.Seeds(slow.Runs(slow.Faults), 75) {
 		w := newWalk(t, seed, "a.example.com", "b.example.com")
 		w.trouble, w.death, w.calm, w.verdict = 0.4, 0.02, start.Add(6*time.Hour), "invalid"
 		w.run()

@@ -7,7 +7,7 @@
 // A Ledger is in memory only, and its size is bounded. A restart loses the waits without harm: the Ledger learns again
 // from the next failure. The package has no clock, writes nothing, and knows zones only by name.
 // internal/controller/orders makes the name from the zone, the issuer and the type of a challenge, and
-// internal/machine/acmeflow makes the challenge wait.
+// internal/machine/challenge makes the challenge wait.
 package propagation
 
 import (

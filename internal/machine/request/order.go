@@ -11,7 +11,7 @@ import (
 )
 
 // Order is what is known of the Order by which an issuer signs a request. The Order obtains the certificate
-// (internal/machine/acmeflow).
+// (internal/machine/order).
 type Order struct {
 	// Problem says why no Order can be made for the request; nil if one can.
 	Problem error

@@ -1,7 +1,7 @@
 // Package selection chooses the solver of an ACME issuer for a name, and applies the Order's annotations to the solver
 // (spec §5.4 and §5.5).
 //
-// The package is pure. internal/machine/acmeflow decides what a solver presents, and internal/solver presents it.
+// The package is pure. internal/machine/order decides what a solver presents, and internal/solver presents it.
 package selection
 
 import (

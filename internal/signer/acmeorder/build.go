@@ -13,6 +13,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/acmeflow"
+	"chancery.dev/internal/machine/order"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -67,9 +68,9 @@ func (s *Adapter) Order(issuer certmanagerv1.GenericIssuer, r signer.Request) (*
 		want.Profile = spec.Profile
 	}
 	// A copy: the answer to its creation is read into it, and the request is shared.
-	order := (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy()
-	metav1.SetMetaDataAnnotation(&order.ObjectMeta, acmeflow.ProcessAnnotation, s.Process)
-	return order, nil
+	o := (&acmev1.Order{ObjectMeta: meta, Spec: want}).DeepCopy()
+	metav1.SetMetaDataAnnotation(&o.ObjectMeta, order.ProcessAnnotation, s.Process)
+	return o, nil
 }
 
 func hasAddress(addresses []net.IP, text string) bool {
@@ -87,7 +88,7 @@ const longName = 52
 func nameOf(r signer.Request, spec acmev1.OrderSpec) (string, error) {
 	name := r.Source.GetName()
 	if r.SourceKind == certmanagerv1.CertificateRequestKind || len(name) < longName {
-		return acmeflow.OrderName(name, spec)
+		return order.Name(name, spec)
 	}
 	spec.Request = nil
 	return acmeflow.ComputeName(name, struct {

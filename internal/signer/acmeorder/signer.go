@@ -67,7 +67,7 @@ type Config struct {
 	Now func() time.Time
 	// ClusterResourceNamespace is where the Secrets of ClusterIssuers are.
 	ClusterResourceNamespace string
-	// Process marks the Orders that this process makes (acmeflow.ProcessAnnotation).
+	// Process marks the Orders that this process makes (order.ProcessAnnotation).
 	Process string
 	// Annotations chooses what Orders inherit from CertificateSigningRequests.
 	Annotations func(map[string]string) map[string]string
