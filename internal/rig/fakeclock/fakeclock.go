@@ -4,8 +4,8 @@
 //
 // The system is idle when all queues are empty, no worker is busy, no request that Begin counts is under way, every
 // watch has reported every write, and all of this has been true for a short time. The length of this time is a guess,
-// because some work cannot be counted: that of an informer before it puts an event into a queue, calls of the engine,
-// and that of Pebble between two requests. If the guess is wrong, the clock jumps during such work. The code under test
+// because three kinds of work cannot be counted: an informer's work before it queues an event, the calls of the engine,
+// and Pebble's work between two requests. If the guess is wrong, the clock jumps during such work. The code under test
 // then sees a slow machine, and it must tolerate a slow machine. Only tests import the package.
 package fakeclock
 

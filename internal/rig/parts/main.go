@@ -1,12 +1,12 @@
 // Command parts prints which tests belong to a part of the tests. It prints one line for each module with such tests:
 // the directory of the module, a pattern for go test -run, and the packages. The command runs no test.
 //
-// Most parts are those of internal/rig/slow. To such a part belong the test functions that mention the part, directly
-// or through functions of their package. Three parts are whole packages of the root module. The part race has the
-// packages that need the race detector: a file of the package or of its tests starts a goroutine, names a channel or
-// a type of sync. The part race-short has those packages of race that need no API server: they do not import
-// internal/rig. The part quick has the packages whose tests do not link a client of the API server: half of all
-// packages, in a third of the time.
+// Most parts are those of internal/rig/slow. A test function belongs to such a part if the function mentions the part,
+// directly or through functions of its package. Three parts are whole packages of the root module. The part race has
+// the packages that need the race detector. In such a package, a file or a test file starts a goroutine, or names a
+// channel or a type of the package sync. The part race-short has the packages of race that need no API server: they do
+// not import internal/rig. The part quick has the packages whose tests do not link a client of the API server: half of
+// all packages, in a third of the time.
 //
 //	parts crash docs
 package main

@@ -1,6 +1,6 @@
 // Package route makes the route from the internet to the Responder of HTTP-01 challenges. For each Challenge, the
 // package makes an Ingress, a path in an existing Ingress, or a Gateway API HTTPRoute. The package also makes the
-// Service behind the route if the Service does not exist yet (spec §5.8; but the names are fixed).
+// Service behind the route if the Service does not exist yet. Unlike in spec §5.8, no name has a random part.
 // internal/controller/responderservices then maintains and deletes the Service. If the solver or the operator asks for
 // pods, each Challenge gets its own pod and Service, and this pod answers instead of the Responder.
 //
