@@ -1,8 +1,8 @@
 // Package tracing sends spans to an OpenTelemetry collector: OTLP over HTTP, in JSON.
 //
 // Many passes, and more than one process, may work on one issuance. So the package makes a span when a step has ended,
-// and the span has the time at which the step began. The identifiers of a span follow from UIDs of objects and names of
-// steps alone: the span is in the same trace, whichever process ends the step.
+// and the span has the time at which the step began. The package computes the identifiers of a span only from the UIDs
+// of objects and the names of steps. So the span is in the same trace, whichever process ends the step.
 //
 // Nothing waits for the collector. If a span cannot be sent, the package keeps the span for a while, and then drops it.
 package tracing

@@ -1,7 +1,8 @@
 // Package listeners chooses the listeners for the HTTPRoute of an HTTP-01 challenge, if the parentRefs of the solver
 // name no listener. A CA sends its request to port 80, without TLS (RFC 8555 §8.3), so the request does not arrive at a
 // listener that accepts only TLS. The package is pure: internal/solver/http01/route reads the Gateways and uses the
-// choice. Of a listener's status, the package uses only whether the Gateway's controller has programmed the listener.
+// choice. The package uses one thing from a listener's status: whether the Gateway's controller has programmed the
+// listener.
 package listeners
 
 import (

@@ -3,7 +3,7 @@
 // certificate. Then the CA revokes the pinned certificate.
 //
 // The package is pure. internal/machine/certificate asks it for a part of each decision on a Certificate. The
-// replacement is issued like any other certificate. A signer.Revoker asks the CA.
+// replacement is issued like any other certificate. A signer.Revoker asks the CA to revoke.
 package revocation
 
 import (

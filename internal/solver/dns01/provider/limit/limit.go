@@ -1,5 +1,5 @@
-// Package limit limits the calls to DNS providers for each credential: to a number per second, and after repeated
-// failures to zero for some time. So a thousand challenges do not exhaust a quota, and no provider locks an account.
+// Package limit allows each credential a limited number of calls per second to DNS providers. After repeated failures,
+// it allows none for some time. So a thousand challenges do not exhaust a quota, and no provider locks an account.
 //
 // The package knows no provider, and its callers make the calls. A restart loses the counts: a few more calls are made.
 package limit
