@@ -3,7 +3,7 @@
 // here.
 //
 // The package is pure. It judges typed fields only: classes of failures, problem types of ACME, kinds of objects. It
-// shows messages and never judges them, with one exception: messages of the API server (OfWrite explains why).
+// shows messages, and judges no message but those of the API server (OfWrite explains why).
 // internal/machine/certificate decides what follows from a cause.
 package cause
 

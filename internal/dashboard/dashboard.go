@@ -1,6 +1,6 @@
 // Package dashboard serves a read-only page about certificates on a loopback address, for the browser of the user who
-// started the page. The package reads with the rights of this user. Watches keep the data current: to open a page costs
-// the API server no request, however many certificates there are.
+// started the page. The package reads with the rights of this user. Watches keep the data current. So a page that is
+// opened sends no request to the API server, however many certificates there are.
 package dashboard
 
 import (

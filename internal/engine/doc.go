@@ -1,7 +1,7 @@
 // Package engine runs the objects of every kind the same way: observe, decide, act, write one status.
 //
-// A controller defines a Kind. A Kind has three main functions: Observe reads the state of an object, the pure function
-// Decide returns an action, and Plan turns the action into a Plan. The engine does the rest:
+// A controller defines a Kind. A Kind has three main functions. Observe reads the state of an object. Decide is pure,
+// and returns an action. Plan turns the action into a value of the type Plan. The engine does the rest:
 //
 //   - it runs the calls that leave the process (to a CA, a DNS server, Vault), limits how many calls go to one place at
 //     once (Lane), and keeps the outcomes of the calls (Calls);

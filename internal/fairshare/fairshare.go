@@ -1,9 +1,10 @@
 // Package fairshare divides a number of places between namespaces. A place is the right to run one call or one process.
-// A tenant can make a call or a process hang: then nobody can take its place back.
+// If a tenant makes a call or a process hang, nobody can take back the place of this call or process.
 //
-// The function May holds the only rule: no namespace holds more places than it leaves free for the others. One
-// namespace alone gets half of all places. If n namespaces want all places, each namespace gets 1/(n+1) of the places,
-// and 1/(n+1) of the places stays free for the next namespace. internal/engine divides bytes by the same rule.
+// The function May has the only rule: a namespace takes one more place only if at least as many stay free as it holds
+// then. A namespace without a place takes any free place. One namespace alone gets half of all places. If n namespaces
+// want all places, each namespace gets 1/(n+1) of the places, and 1/(n+1) of the places stays free for the next
+// namespace. internal/engine divides bytes by the same rule.
 package fairshare
 
 import (

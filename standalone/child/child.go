@@ -1,5 +1,5 @@
-// Package child runs other programs beside this one, whoever wrote them, and describes how they fail: a program is
-// missing or made for another machine, ends by itself, does not end, or prints without end.
+// Package child runs any other program beside this one, and describes how it fails. A program may be missing, be built
+// for another machine, end by itself, never end, or never stop printing.
 //
 // It is for measurements and comparisons. It starts no program a second time.
 package child

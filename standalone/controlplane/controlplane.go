@@ -1,11 +1,11 @@
-// Package controlplane runs a real Kubernetes control plane inside this process: etcd, kube-apiserver and
-// the few controllers without which the API does not behave like a cluster (garbage collection, namespaces,
-// service accounts and their tokens, root CA, EndpointSlices, CSR cleaning, cluster role aggregation).
+// Package controlplane runs a real Kubernetes control plane inside this process: etcd, kube-apiserver and the few
+// controllers without which the API does not behave like a cluster (garbage collection, namespaces, service accounts
+// and their tokens, root CA, EndpointSlices, CSR cleaning, cluster role aggregation).
 //
-// It is for machines without a cluster, for tests and for measurements. It is not a cluster: it has no
-// nodes, no scheduler, no workloads and one replica, it listens on loopback only, and nothing in it knows of
-// Chancery's API. kube-apiserver keeps process-wide state (feature gates, metrics, klog), so a process runs at
-// most one control plane at a time.
+// It is for machines without a cluster, for tests and for measurements. It is not a cluster: it has no nodes, no
+// scheduler and no workloads, and only one replica. It listens on loopback only. Nothing in it knows of Chancery's API.
+// kube-apiserver keeps process-wide state (feature gates, metrics, klog), so a process runs at most one control plane
+// at a time.
 package controlplane
 
 import (

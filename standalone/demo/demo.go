@@ -1,7 +1,7 @@
 // Package demo shows a user how real certificates are issued. It applies manifests as an administrator would, shows the
 // progress of every Certificate, Order and Challenge, and verifies each chain at the end.
 //
-// The ACME server and the DNS server are real too, on loopback (Peers). The caller runs the control plane and the
+// The demo uses a real ACME server and a real DNS server on loopback (Peers). The caller runs the control plane and the
 // controllers. The demo is not a test of every feature, and sees only what a user of the API can see.
 package demo
 

@@ -2,8 +2,8 @@
 //
 // An account is one key at one server. A hundred issuers with the same key at the same server share one Account, with
 // its connections, nonces and registration. When the CA asks the client to wait, the package parks the whole account:
-// for that time, it sends no calls for this account. The package also executes the external steps that
-// internal/machine/order and internal/machine/challenge decide, because these steps need an account.
+// for that time, it sends no calls for this account. Some steps of Orders and Challenges call the CA, so they need an
+// account. internal/machine/order and internal/machine/challenge decide these steps, and this package executes them.
 //
 // The package writes nothing to Kubernetes and retries nothing. internal/machine/order and internal/machine/challenge
 // decide what follows from an outcome. internal/signer/acmeorder makes an issuer's account key and registers the

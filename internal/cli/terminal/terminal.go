@@ -1,6 +1,7 @@
 // Package terminal makes text from untrusted sources safe to print on a terminal. It replaces escape sequences, other
-// control characters (C0 except line ends and tabs, DEL, C1), invisible characters, and characters that change the
-// direction of the text after them. Each becomes its JSON escape (such as \u001b), so JSON keeps its meaning.
+// control characters (C0, DEL, C1), but not line ends and tabs. It also replaces invisible characters, and characters
+// that change the direction of the text after them. The package writes the JSON escape of the character instead (such
+// as \u001b), so that JSON keeps its meaning.
 //
 // All commands print through this package: Writer is for the whole output of a command, Line for one field in a line.
 // The package does not limit the length of text, and does not escape HTML.

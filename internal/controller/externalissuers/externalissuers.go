@@ -1,7 +1,7 @@
-// Package externalissuers writes a table of the kinds of external issuers, which the admission policies read. For each
-// kind, the table has the plural name, and whether the kind is namespaced (spec §11.4). At the start the package learns
-// the served kinds by discovery. Later it reads each CustomResourceDefinition that is created or changed, once for each
-// change. The package does not change the entries that other writers have added to the table.
+// Package externalissuers writes a table of the kinds of external issuers. The admission policies read this table. For
+// each kind, the table has the plural name, and whether the kind is namespaced (spec §11.4). At the start the package
+// learns the served kinds by discovery. Later it reads each CustomResourceDefinition that is created or changed, once
+// for each change. The package does not change the entries that other writers have added to the table.
 package externalissuers
 
 import (

@@ -1,5 +1,5 @@
-// Package retryafter reads the header Retry-After of an HTTP answer. It does not decide how long to obey the header:
-// internal/fault does.
+// Package retryafter reads the header Retry-After of an HTTP answer. Another package, internal/fault, decides how long
+// to obey the header.
 package retryafter
 
 import (

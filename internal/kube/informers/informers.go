@@ -1,9 +1,10 @@
-// Package informers says how the informers of a process list, what they keep of an object, and when they have synced.
+// Package informers defines how the informers of a process list objects, which parts of an object they keep, and when
+// they have synced.
 //
-// Informers list in pages (NewPagedInformer), and keep of each object what decisions need (ThinCertificate, Requests).
-// The type Requests keeps the PKCS#10 request and the certificate of an issued CertificateRequest, until the
-// Certificate has stored both. Following knows which objects to look at when another object changes. Secrets have
-// watches of their own: package secrets.
+// Informers list objects in pages (NewPagedInformer). They keep only the parts of an object that decisions need
+// (ThinCertificate, Requests). The type Requests keeps the PKCS#10 request and the certificate of an issued
+// CertificateRequest, until the Certificate has stored both. Following knows which objects to look at when another
+// object changes. Secrets have watches of their own: package secrets.
 package informers
 
 import toolscache "k8s.io/client-go/tools/cache"

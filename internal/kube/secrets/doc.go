@@ -19,10 +19,10 @@
 //	  └────────────────────────► time of leaving ◄─────────────────────┘
 //
 // The two watches are not in step: a Secret whose label changes leaves one watch before or after it enters the other
-// watch. While a name is IN DOUBT and neither watch has the Secret, a reader asks the API server. The reader does not
-// assume that the Secret is deleted, because then the certificate would be issued again. LABELLED begins when the watch
-// decodes a Secret, before the Secret is in the cache. LABELLED ends, and IN DOUBT begins, when the package notes the
-// time of leaving: a name is never between the two states.
+// watch. While a name is IN DOUBT and neither watch has the Secret, a reader asks the API server. If the reader took
+// the Secret for deleted, the certificate would be issued again. LABELLED begins when the watch decodes a Secret,
+// before the Secret is in the cache. When a Secret leaves the watch, the package notes the time. At this moment
+// LABELLED ends and IN DOUBT begins, so a name is never between the two states.
 //
 // If a Secret was read in full, or if we have just written it, the package also keeps the whole Secret. The package
 // drops the whole Secret when the Secret changes or leaves its watch, and after an hour at the latest. The watch may

@@ -1,6 +1,6 @@
-// Package account decides what may be sent to a CA for one ACME account: until when all calls have to wait, which new
-// orders have to wait because of a limit (of the CA or of Chancery), and when the key of the account may be replaced.
-// An account is one key at one ACME server. Several issuers may share an account.
+// Package account decides what may be sent to a CA for one ACME account. It decides until when all calls have to wait,
+// and when the key of the account may be replaced. It also decides which new orders have to wait because of a limit (of
+// the CA or of Chancery). An account is one key at one ACME server. Several issuers may share an account.
 //
 // The package is pure: Machine takes the outcomes of calls, and returns what may be sent now. Machine makes no call and
 // reads no clock. internal/acme/accounts makes the calls.

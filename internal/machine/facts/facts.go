@@ -1,8 +1,8 @@
-// Package facts extracts from the objects of a Certificate the facts that decisions need. These objects are the Secret,
-// the next private key and the CertificateRequests. The package also finds how these objects differ from the spec of
-// the Certificate, and what the content of the Secret must be.
+// Package facts reads the objects of a Certificate, and extracts the facts that decisions need. These objects are the
+// Secret, the next private key and the CertificateRequests. The package also finds how these objects differ from the
+// spec of the Certificate, and what the content of the Secret must be.
 //
-// The package is pure, and decides nothing: internal/machine/certificate does. No fact holds a private key.
+// The package is pure. internal/machine/certificate makes the decisions. No fact holds a private key.
 package facts
 
 import (

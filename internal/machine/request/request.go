@@ -1,10 +1,10 @@
 // Package request decides the next step for a request for a certificate: ignore, approve, sign or fail the request, or
 // wait.
 //
-// Two kinds of object ask for certificates: CertificateRequest, and certificates.k8s.io CertificateSigningRequest with
-// three forms of signer name. Both kinds become one type, State, so that both kinds behave the same. Decide is pure and
-// total. The package writes nothing and signs nothing: internal/controller takes the step, and calls the issuer's
-// Signer if the step is to sign.
+// A request is a CertificateRequest, or a CertificateSigningRequest of certificates.k8s.io. The signer name of a
+// CertificateSigningRequest has one of three forms. Both kinds become one type, State, so that both kinds behave the
+// same. Decide is pure and total. The package writes nothing and signs nothing: internal/controller takes the step, and
+// calls the issuer's Signer if the step is to sign.
 package request
 
 import (

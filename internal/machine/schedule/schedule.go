@@ -1,27 +1,26 @@
 // Package schedule decides which queued challenges start, and which running challenges give their slot to others. The
-// rules are mission rules 2, 3 and 6:
+// rules are mission rules 2, 3 and 6 (docs/mission.md):
 //
-//   - at most Options.Cap challenges are processing. Of them, at most Options.IssuerCap are of one issuer, and at most
-//     Options.ClassCap have routes that are served by the same ingress class or Gateway;
+//   - at most Options.Cap challenges are processing. At most Options.IssuerCap of them are of one issuer. At most
+//     Options.ClassCap of them have routes that one ingress class or Gateway serves;
 //   - no two challenges for the same (DNS name, type) are processing, whatever their namespace, issuer or wildcard
 //     (spec §5.6);
-//   - namespaces take fair turns: first the namespace with the fewest challenges processing, then the namespace that
-//     was served longest ago. The issuers of a namespace take turns in the same way. After that, the oldest challenge
-//     is first;
+//   - namespaces take fair turns: the namespace with the fewest challenges processing is next. If several have the
+//     fewest, the one that was served longest ago is next. The issuers of a namespace take turns in the same way. After
+//     that, the oldest challenge is first;
 //   - a challenge whose self check keeps failing, or whose CA is silent, may be parked (Challenge.Yields). It keeps its
 //     slot until another challenge needs the slot to start, or until another challenge waits for the same DNS name and
-//     type. Then it is parked: it is not processing any more. When the self check of a parked challenge passes, the
-//     challenge is Ready: it is the first to start;
-//   - a parked challenge that its CA may still validate holds its DNS name and type until Challenge.HoldsUntil: until
-//     then, no other challenge for the same DNS name and type starts;
-//   - in each namespace, the challenges that are processing and the parked challenges that still hold their name are
-//     together at most 2 × Options.Cap.
+//     type. A parked challenge is not processing any more. When its self check passes, it is Ready: it is the first to
+//     start;
+//   - if the CA may still validate a parked challenge, the challenge holds its DNS name and type until
+//     Challenge.HoldsUntil: no other challenge for this name and type starts before;
+//   - a namespace has at most 2 × Options.Cap challenges that are processing, or are parked and still hold their name.
 //
-// A pass (pass.go) is a pure function of the facts, sorted by age, of the history of turns and starts, of the writes
-// without an answer yet, and of the time. Scheduler keeps the facts, the history and the writes between passes. The
-// package has no loop and no clock, writes nothing and calls nothing. After a restart the facts come from the
-// resources. A restart loses the turns, and the values of Ready, Yields and NotBefore: the caller finds these values
-// out again.
+// Each call of Next makes one pass (pass.go), which is a pure function. The pass works on what is known of each
+// challenge, on past turns and starts, on the writes without an answer yet, and on the time. Scheduler keeps all of
+// this between passes. The package has no loop and no clock, writes nothing and calls nothing. After a restart, what is
+// known of the challenges comes from the resources. A restart loses the turns, and the values of Ready, Yields and
+// NotBefore: the caller finds these values out again.
 package schedule
 
 import (

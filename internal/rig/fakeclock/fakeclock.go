@@ -2,11 +2,11 @@
 // the clock jumps past the end of the next wait, if this end is at most eight hours away. So a test of back-offs of an
 // hour takes a second, and no test has to step the clock.
 //
-// The system is idle when all queues are empty, no worker is busy, all requests have ended, and every watch has reported
-// every write. All of this must have been true for a short time. The length of this time is a guess, because three
-// kinds of work cannot be counted: an informer's work before it queues an event, the calls of the engine, and Pebble's
-// work between two requests. If the guess is wrong, the clock jumps during such work. The code under test then sees a
-// slow machine, and it must tolerate a slow machine. Only tests import the package.
+// The system is idle when all queues are empty, no worker is busy, all requests have ended, and every watch has
+// reported every write. All of this must have been true for a short time. The length of this time is a guess, because
+// three kinds of work cannot be counted: an informer's work before it queues an event, the calls of the engine, and
+// Pebble's work between two requests. If the guess is wrong, the clock jumps during such work. The code under test then
+// sees a slow machine, and it must tolerate a slow machine. Only tests import the package.
 package fakeclock
 
 import (

@@ -2,10 +2,10 @@
 // server over TCP and TLS, so that a reset is a real TCP reset.
 //
 // The proxy keeps the Host header of each request, and CAs make their URLs from the Host. So the CA's URLs lead back to
-// the proxy, and the client's signatures, which cover the URL, stay valid. From the answers the proxy learns the
-// purpose of each URL (RFC 8555 §7.1). So a test plans a Fault for a step of the protocol, and the plan works with any
-// CA that makes its URLs from the Host. The proxy changes a request or an answer only if a Fault asks for this, with
-// one exception: it changes expiry times for clients whose clock is ahead. Only tests import the package.
+// the proxy, and the client's signatures, which cover the URL, stay valid. The proxy learns the purpose of each URL
+// from the CA's answers (RFC 8555 §7.1). So a test plans a Fault for a step of the protocol, and the plan works with
+// any CA that makes its URLs from the Host. The proxy changes a request or an answer only if a Fault asks for this,
+// with one exception: it changes expiry times for clients whose clock is ahead. Only tests import the package.
 package faulty
 
 import (

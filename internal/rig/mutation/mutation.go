@@ -1,7 +1,7 @@
-// Package mutation holds mutations. A mutation is a wrong change of product code, to see whether the tests find it.
-// Each mutation is a patch in testdata: with the patch, a test must fail. The package applies patches to copies of the
-// files, for go test -overlay, and never to the files of the repository. Command mutate runs the mutations. Only tests
-// and the command mutate import the package.
+// Package mutation holds mutations. A mutation is a deliberate mistake in product code. It shows whether the tests find
+// such a mistake. Each mutation is a patch in testdata: with the patch, a test must fail. The package applies patches
+// to copies of the files, for go test -overlay, and never to the files of the repository. Command mutate runs the
+// mutations. Only tests and the command mutate import the package.
 package mutation
 
 import (

@@ -1,13 +1,14 @@
 // Command outcome runs a command that runs tests by gotestsum. At the end, outcome prints what gotestsum leaves out:
-// skipped tests with their reasons, tests that were running when the events stopped, where the time went, and FLAKY for
-// a test that failed first and passed in a later run. outcome fails if the command fails. It also fails if a later run
-// hides a failure: a package ended before its tests ended, a package failed although none of its tests failed, or a
-// test failed and has not passed since. outcome runs no test again: gotestsum does.
+// skipped tests with their reasons, tests that were running when the events stopped, and where the time went. It prints
+// FLAKY for each test that failed first and passed in a later run. outcome fails if the command fails. It also fails if
+// a later run hides a failure: a package ended before its tests ended, a package failed although none of its tests
+// failed, or a test failed and has not passed since. outcome runs no test again: gotestsum does.
 //
-// The command writes the events of go test to DIRECTORY/…/events.json (gotestsum --jsonfile). Next to events.json, the
-// command writes the file packages, the output of go list for the packages to test: each of them must come to an end.
-// outcome writes its FLAKY lines to DIRECTORY/flaky. At the start, outcome removes the content of DIRECTORY and the
-// file that CHANCERY_TEST_TIMES names. This file lists the time beside the tests' own work (internal/rig/spent).
+// COMMAND writes the events of go test to DIRECTORY/…/events.json (gotestsum --jsonfile). Next to events.json, COMMAND
+// writes a file with the name packages: the output of go list for the packages to test. Each of these packages must
+// come to an end. outcome writes its FLAKY lines to DIRECTORY/flaky. At the start, outcome removes the content of
+// DIRECTORY and the file that CHANCERY_TEST_TIMES names. In this file, tests note the time that they spend on anything
+// but their own work (internal/rig/spent).
 //
 //	outcome DIRECTORY COMMAND [ARGUMENT]...
 package main

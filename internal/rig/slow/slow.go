@@ -3,8 +3,8 @@
 // uses other versions of Kubernetes, or runs the commands of all pages in docs/. A test that is slow without need must
 // become faster instead.
 //
-// Each Part has a make target. For example, `make test-slow-crash` runs only the tests that call slow.Test or slow.Runs
-// with slow.Crash. The command in internal/rig/parts finds these tests.
+// A Part is a group of such tests, and has its own make target. For example, `make test-slow-crash` runs only the tests
+// that call slow.Test or slow.Runs with slow.Crash. The command in internal/rig/parts finds these tests.
 package slow
 
 import (

@@ -3,8 +3,8 @@
 // The package derives the name of an Order from the request, so that a request never has two Orders. For an issuer the
 // package makes the account key, registers the account and sets the account's contact (spec §5.1). When a person asks
 // for a new account key, the package replaces the key (RFC 8555 §7.3.5). internal/machine/account decides these steps.
-// For a certificate the package asks the CA for the suggested renewal time (RFC 9773). Calls to the CA block:
-// internal/engine runs them outside of the workers.
+// The package also asks the CA when a certificate should be renewed (RFC 9773). Calls to the CA block: internal/engine
+// runs them outside of the workers.
 package acmeorder
 
 import (

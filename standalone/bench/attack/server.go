@@ -1,5 +1,6 @@
-// Package attack lets a namespace attack a controller: with objects as large as the API server takes, objects that
-// come and go, and servers of all protocols that send as much as they can. Package bench measures the effect.
+// Package attack attacks a controller from one namespace. It makes objects as large as the API server takes, and
+// objects that come and go. For each protocol, it has servers that send as much as they can. Package bench measures the
+// effect.
 package attack
 
 import (

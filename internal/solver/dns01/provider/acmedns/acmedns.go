@@ -1,5 +1,5 @@
-// Package acmedns writes challenge records into an acme-dns server: a DNS server for challenges only, to which a CNAME
-// delegates _acme-challenge of a domain.
+// Package acmedns writes challenge records into an acme-dns server, which is a DNS server for challenges only. A CNAME
+// leads from _acme-challenge of a domain to this server.
 //
 // It registers no account. The server keeps the last two values of an account, whoever has sent them. So the package
 // cleans nothing up. If the self checks do not find a value, the package sends the value again.

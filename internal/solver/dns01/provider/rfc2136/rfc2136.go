@@ -1,8 +1,9 @@
-// Package rfc2136 writes challenge records by DNS UPDATE (RFC 2136), signed with
-// TSIG (RFC 8945) where a key is configured.
+// Package rfc2136 writes challenge records by DNS UPDATE (RFC 2136), signed with TSIG (RFC 8945) where a key is
+// configured.
 //
-// It adds and removes exactly the given records, and leaves others of the same name alone. Changes of one zone that
-// come together share a message. internal/solver/dns01 finds the zone.
+// It adds and removes exactly the given records, and leaves others of the same name alone. While a message for a zone
+// is under way, further changes of the zone wait. The package then sends them in one message. internal/solver/dns01
+// finds the zone.
 package rfc2136
 
 import (
