@@ -2,8 +2,8 @@
 // and what helps. The conditions of Certificates, events, kubectl chancery and the dashboard take their words from
 // here.
 //
-// The package is pure. It judges typed fields only: classes of failures, problem types of ACME, kinds of objects. It
-// shows messages, and judges no message but those of the API server (OfWrite explains why).
+// The package is pure. It judges typed fields: classes of failures, problem types of ACME, kinds of objects. It shows
+// messages, and does not judge them. The messages of the API server are the only exception (OfWrite explains why).
 // internal/machine/certificate decides what follows from a cause.
 package cause
 

@@ -1,6 +1,6 @@
 // Package metrics exports metrics of Certificates, issuers, Challenges and ACME requests to Prometheus, under the names
-// that cert-manager's users have in their alerts and dashboards (spec §9.1). The samples of objects are written
-// straight from the cache to the client: 10,000 Certificates have 70,000 samples, too many to keep in memory.
+// that cert-manager's users have in their alerts and dashboards (spec §9.1). When Prometheus asks, the package computes
+// the samples of objects from the cached objects, and keeps none: 10,000 Certificates have 70,000 samples.
 package metrics
 
 import (

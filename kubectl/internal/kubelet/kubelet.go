@@ -1,5 +1,5 @@
-// Package kubelet replaces, in tests, the part of a node's kubelet that the API server asks: it forwards ports of Pods
-// to this machine, and serves logs. It runs nothing. Only tests import it.
+// Package kubelet answers the requests of an API server in place of a node's kubelet. It forwards ports of Pods to this
+// machine, and serves logs. It runs no Pod. Only tests import it.
 package kubelet
 
 import (

@@ -1,6 +1,6 @@
 // Package attack attacks a controller from one namespace. It makes objects as large as the API server takes, and
-// objects that come and go. For each protocol, it has servers that send as much as they can. Package bench measures the
-// effect.
+// objects that come and go. It also runs ACME, Vault and Venafi servers that send as much data as they can. Package
+// bench measures the effect.
 package attack
 
 import (
