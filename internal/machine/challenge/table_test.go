@@ -155,13 +155,8 @@ func challengeTrial() flows.Trial[flows.ChallengeState, challenge.Memory, challe
 			return s
 		},
 		Decide: flows.ChallengeState.Decide, Text: flows.Text[challenge.Action], Check: flows.CheckChallenge,
-		Memory: func(s *flows.ChallengeState) *challenge.Memory { return &s.Memory },
-		Step: func(a challenge.Action) string {
-			if !a.Step.External() {
-				return ""
-			}
-			return a.Step.String()
-		},
+		Memory:  func(s *flows.ChallengeState) *challenge.Memory { return &s.Memory },
+		Step:    func(a challenge.Action) flows.Step { return a.Step },
 		Started: func(m challenge.Memory, a challenge.Action) challenge.Memory { return m.Started(a.Step, start) },
 		Failed: func(m challenge.Memory, a challenge.Action, f *fault.Fault) challenge.Memory {
 			return m.After(challenge.Outcome{Step: a.Step, At: start, Jitter: 0.5, Failure: f})

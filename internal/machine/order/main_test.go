@@ -1,8 +1,6 @@
 package order_test
 
 import (
-	"os"
-	"runtime/debug"
 	"testing"
 
 	"chancery.dev/internal/rig/flows"
@@ -13,8 +11,4 @@ var (
 	equal = flows.Equal
 )
 
-// TestMain makes garbage collections rare: the heap is small, and each collection stops what is only counting.
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(800)
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { flows.Main(m) }

@@ -127,13 +127,8 @@ func orderTrial() flows.Trial[flows.OrderState, order.Memory, order.Action] {
 			return s
 		},
 		Decide: flows.OrderState.Decide, Text: flows.Text[order.Action], Check: flows.CheckOrder,
-		Memory: func(s *flows.OrderState) *order.Memory { return &s.Memory },
-		Step: func(a order.Action) string {
-			if !a.Step.External() {
-				return ""
-			}
-			return a.Step.String()
-		},
+		Memory:  func(s *flows.OrderState) *order.Memory { return &s.Memory },
+		Step:    func(a order.Action) flows.Step { return a.Step },
 		Started: func(m order.Memory, a order.Action) order.Memory { return m.Started(a.Step, start) },
 		Failed: func(m order.Memory, a order.Action, f *fault.Fault) order.Memory {
 			return m.After(order.Outcome{Step: a.Step, At: start, Jitter: 0.5, Failure: f})

@@ -59,6 +59,12 @@ func (e Environment) Apply(i *acmeflow.Issuer, a *acmeflow.AccountState) {
 	}
 }
 
+// Step is one that an action asks for.
+type Step interface {
+	fmt.Stringer
+	External() bool
+}
+
 // Trial is what is pinned of one of the two machines: S is its state, M its memory and A its action.
 type Trial[S, M, A any] struct {
 	// Name is that of the function, File that of the golden file.
@@ -69,10 +75,10 @@ type Trial[S, M, A any] struct {
 	Decide       func(S, time.Time) A
 	Text         func(A, time.Time) string
 	Check        func(t *testing.T, s S, a A, now time.Time, where func() string)
-	// Memory is that of a state, and Step the name of what an action asks the outside for; empty if
-	// nothing. Started and Failed are how the memory takes that in.
+	// Memory is that of a state, and Step that of an action. Started and Failed are how the memory takes in an external
+	// step.
 	Memory  func(*S) *M
-	Step    func(A) string
+	Step    func(A) Step
 	Started func(M, A) M
 	Failed  func(M, A, *fault.Fault) M
 }
@@ -126,7 +132,7 @@ func (x Trial[S, M, A]) outcomes(s S) map[string]S {
 	all := map[string]S{"(no outcome)": s}
 	action := x.Decide(s, Start().Add(time.Minute))
 	step := x.Step(action)
-	if step == "" {
+	if !step.External() {
 		return all
 	}
 	flying := s
