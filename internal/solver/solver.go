@@ -2,7 +2,7 @@
 //
 // A Solver makes the answer to an ACME challenge visible to the CA (RFC 8555 §8), checks whether the answer is visible,
 // and removes the answer. The adapters are in packages below this one: http01, tlsalpn01, and dns01 for all challenges
-// in DNS. internal/machine/challenge and internal/machine/schedule decide when to call a Solver or the CA, and
+// in DNS. internal/machine/challenge and internal/machine/schedule decide when to call a Solver, and
 // internal/controller makes the calls.
 package solver
 
