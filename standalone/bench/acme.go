@@ -8,7 +8,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -25,38 +24,27 @@ type acmeRig struct {
 	ca  *pebble.Server
 	// http is where the authority connects for HTTP-01.
 	http netip.AddrPort
-	end  context.CancelFunc
 }
 
-// startRig starts a fresh authority: Pebble's cost of an order grows with the authorizations that it has seen. It
-// neither dawdles nor asks to wait.
+// startRig starts a fresh authority, until ctx ends: Pebble's cost of an order grows with the authorizations that it
+// has seen. It neither dawdles nor asks to wait.
 func startRig(ctx context.Context) (*acmeRig, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	rig := &acmeRig{end: cancel}
-	err := rig.start(ctx)
+	http, err := port.Free(ctx)
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("start the ACME server: %w", err)
+		return nil, err
 	}
-	return rig, nil
-}
-
-func (g *acmeRig) start(ctx context.Context) (err error) {
-	if g.http, err = port.Free(ctx); err != nil {
-		return err
-	}
-	g.dns, err = dnsserver.Start(ctx, dnsserver.Config{Zones: []dnsserver.Zone{
+	dns, err := dnsserver.Start(ctx, dnsserver.Config{Zones: []dnsserver.Zone{
 		{Name: zone, Wildcard: netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 	}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g.ca, err = pebble.Start(ctx, pebble.Options{DNSServer: g.dns.Addr(), HTTPPort: int(g.http.Port())})
-	return err
+	ca, err := pebble.Start(ctx, pebble.Options{DNSServer: dns.Addr(), HTTPPort: int(http.Port())})
+	return &acmeRig{dns, ca, http}, err
 }
 
 func prepareDNS01(ctx context.Context, r *run) (*workload, error) {
-	return prepareACME(ctx, r, rfc2136Solver)
+	return prepareACME(ctx, r, rfc2136Solver, bareDNS01)
 }
 
 // rfc2136Solver makes records by updates of the rig's DNS server.
@@ -67,7 +55,7 @@ func rfc2136Solver(rig *acmeRig) acmev1.ACMEChallengeSolver {
 func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
 	work, err := prepareACME(ctx, r, func(*acmeRig) acmev1.ACMEChallengeSolver {
 		return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{}}}
-	})
+	}, bareHTTP01)
 	if err == nil && r.Routes {
 		// Nobody follows the routes: the controller itself answers. But without a responder it would make none.
 		err = r.plane.client.Create(ctx, &discoveryv1.EndpointSlice{
@@ -76,21 +64,23 @@ func prepareHTTP01(ctx context.Context, r *run) (*workload, error) {
 			},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
 		})
-		work.controllerArguments = append(work.controllerArguments, "--acme-http01-responder=cert-manager/chancery-responder")
+		work.arguments = append(work.arguments, "--acme-http01-responder=cert-manager/chancery-responder")
 	}
 	return work, err
 }
 
-// prepareACME makes the ClusterIssuer of a fresh authority.
-func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEChallengeSolver) (*workload, error) {
+// prepareACME makes the ClusterIssuer of a fresh authority. A bare client may do the same against one of its own.
+func prepareACME(
+	ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEChallengeSolver, bare func(context.Context, *run) (pace, error),
+) (*workload, error) {
 	rig, err := startRig(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start the ACME server: %w", err)
 	}
 	work := certificates(acmeIssuer)
-	work.close, work.dns = rig.end, rig.dns
+	work.bare, work.dns = bare, rig.dns
 	dns := rig.dns.Addr()
-	work.controllerArguments = []string{
+	work.arguments = []string{
 		"--dns01-recursive-nameservers=" + dns,
 		"--dns01-authoritative-port=" + strconv.Itoa(rig.dns.Port()),
 		"--acme-account-key-algorithm=ECDSA", // as the bare loop has it
@@ -100,23 +90,15 @@ func prepareACME(ctx context.Context, r *run, solver func(*acmeRig) acmev1.ACMEC
 		"--issuer-egress-allow=0.0.0.0/0,127.0.0.0/8", // the hosts that are checked are on this machine
 	}
 	if r.other {
-		work.controllerArguments = append(work.controllerArguments, "--dns01-recursive-nameservers-only=true") // it knows no other port than 53
+		work.arguments = append(work.arguments, "--dns01-recursive-nameservers-only=true") // it knows no other port than 53
 	}
-	if err := r.plane.client.Create(ctx, acmeClusterIssuer(rig, solver(rig))); err != nil {
-		rig.end()
-		return nil, err
-	}
-	return work, nil
-}
-
-func acmeClusterIssuer(rig *acmeRig, solver acmev1.ACMEChallengeSolver) client.Object {
-	return &certmanagerv1.ClusterIssuer{
+	return work, r.plane.client.Create(ctx, &certmanagerv1.ClusterIssuer{
 		ObjectMeta: metav1.ObjectMeta{Name: acmeIssuer},
 		Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{
 			Server:     rig.ca.DirectoryURL,
 			CABundle:   rig.ca.TLSBundle,
 			PrivateKey: cmmeta.SecretKeySelector{Name: "bench-acme-account"},
-			Solvers:    []acmev1.ACMEChallengeSolver{solver},
+			Solvers:    []acmev1.ACMEChallengeSolver{solver(rig)},
 		}},
-	}
+	})
 }

@@ -2,104 +2,132 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"chancery.dev/standalone/bench/usage"
 )
 
-// AtRest is the cost of objects that are in order.
-type AtRest struct {
-	// With is the memory of a process with the objects, Alone that of a process without them. Budget is for the
-	// difference of InUse: resident memory differs by more from start to start.
-	With   Memory `json:"with"`
-	Alone  Memory `json:"alone"`
-	Budget int64  `json:"budget"`
-	// Reads and Writes are those of the start, beside what an idle cluster does. There are no writes if all is in order.
-	Reads  []RequestRow `json:"reads"`
-	Writes []RequestRow `json:"writes"`
-	// WindowSeconds is how long the process was watched after that. Requests are its requests to the API server in that
-	// time: there should be none.
-	WindowSeconds float64      `json:"windowSeconds"`
-	Requests      []RequestRow `json:"requests"`
-}
+const (
+	// restFor is how long a controller is left alone before its memory is read: Go gives back what a start has taken.
+	restFor = 15 * time.Second
+	// A controller is calm that uses no more than calmCPU in each of calmWindows times calmWindow.
+	calmCPU, calmWindow, calmWindows = 50 * time.Millisecond, time.Second, 5
+)
 
-// Memory is what a process holds and has held at most, and how much of that its heap has in use, in bytes.
-type Memory struct {
-	Resident int64 `json:"resident"`
-	Peak     int64 `json:"peak"`
-	InUse    int64 `json:"inUse"`
-}
-
-// startAtRest starts a process, and calls do once it is at rest.
-func (r *run) startAtRest(ctx context.Context, p process, do func(*controller) error) (err error) {
-	c, err := startProcess(ctx, r, p)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if err := c.calm(ctx); err != nil {
-		return errors.Join(err, c.LastWords())
-	}
-	return do(c)
-}
-
-// measure looks at a process that is at rest. The process is asked nothing in that time.
-func (o *AtRest) measure(ctx context.Context, r *run, c *controller, first counts) error {
-	before, _, err := r.plane.settled(ctx)
-	if err != nil {
-		return err
-	}
-	if err := sleep(ctx, r.Window); err != nil {
-		return err
-	}
-	after, err := r.plane.counted(ctx)
-	if err != nil {
-		return err
-	}
-	started := before.since(first)
-	o.Reads = rows(started.takeReads(true), 1)
-	o.Writes = rows(started.of(classWork), 1)
-	o.Requests = rows(after.since(before).of(classWork), 1)
-	o.With, err = c.memory(ctx)
-	return err
-}
+// memory is what a process holds and has held at most, and how much of that its heap has in use, in bytes.
+type memory struct{ resident, peak, inUse int64 }
 
 // memory reads what the process holds, and then, after garbage is collected, what is in use.
-func (c *controller) memory(ctx context.Context) (m Memory, err error) {
+func (c *controller) memory(ctx context.Context) (m memory, err error) {
 	pid := c.PID()
-	if m.Resident, err = usage.Resident(pid); err != nil {
+	if m.resident, err = usage.Resident(pid); err != nil {
 		return m, err
 	}
-	if m.Peak, err = usage.Peak(pid); err != nil {
+	if m.peak, err = usage.Peak(pid); err != nil {
 		return m, err
 	}
-	m.InUse, _, err = usage.Heap(ctx, c.profiles)
+	m.inUse, _, err = usage.Heap(ctx, c.profiles)
 	return m, err
 }
 
-// writeText prints what objects cost beside a process without them; of names how many of them have the budget.
-func (o *AtRest) writeText(t *table, what, alone, of string) {
-	t.line("")
-	more, verdict := o.With.InUse-o.Alone.InUse, ""
-	if more > o.Budget {
-		verdict = ": EXCEEDED"
+func (m memory) rows(name string) []Row {
+	atRest, atMost := mebibytes(name, m.resident), mebibytes(name, m.peak)
+	atRest.Part, atMost.Part = "at rest", "at most"
+	return []Row{atRest, atMost}
+}
+
+// calm waits until the controller has looked at everything, and then leaves it alone for restFor.
+func (c *controller) calm(ctx context.Context) error {
+	before, err := usage.CPU(c.PID())
+	if err != nil {
+		return err
 	}
-	const mib = 1 << 20
-	t.line("  %s, at rest\t%.1f MiB in use more than %s, budget %s for %s%s", what, float64(more)/mib, alone, mebibytes(o.Budget), of, verdict)
-	t.line("  resident memory with them, at most and at rest\t%s, %s", mebibytes(o.With.Peak), mebibytes(o.With.Resident))
-	t.line("  resident memory of %s\t%s, %s", alone, mebibytes(o.Alone.Peak), mebibytes(o.Alone.Resident))
-	if len(o.Reads) > 0 {
-		t.line("  single reads of a start\t%s", inWords(o.Reads))
-	}
-	for _, row := range []struct {
-		what string
-		rows []RequestRow
-	}{{"writes of a start", o.Writes}, {fmt.Sprintf("requests in %.0f s at rest", o.WindowSeconds), o.Requests}} {
-		said := "none, budget none"
-		if len(row.rows) > 0 {
-			said = inWords(row.rows) + ", budget none: EXCEEDED"
+	for quiet := 0; quiet < calmWindows; quiet++ {
+		if err := sleep(ctx, calmWindow); err != nil {
+			return err
 		}
-		t.line("  %s\t%s", row.what, said)
+		now, err := usage.CPU(c.PID())
+		if err != nil {
+			return err
+		}
+		if now-before > calmCPU {
+			quiet = -1
+		}
+		before = now
 	}
+	return sleep(ctx, restFor)
+}
+
+// atRest runs a process that finds nothing to do, reads its memory once it is at rest, and calls do before that.
+func (r *run) atRest(ctx context.Context, work *workload, do func(*controller) error) (m memory, err error) {
+	err = r.with(ctx, work, func(c *controller) error {
+		if err := c.calm(ctx); err != nil {
+			return err
+		}
+		if err := do(c); err != nil {
+			return err
+		}
+		m, err = c.memory(ctx)
+		return err
+	})
+	return m, err
+}
+
+// memoryAtRest is atRest with nothing else to do.
+func (r *run) memoryAtRest(ctx context.Context, work *workload) (memory, error) {
+	return r.atRest(ctx, work, func(*controller) error { return nil })
+}
+
+// started tells what requests a start has made since before, and what is counted now. There are no writes if all is in
+// order.
+func (r *run) started(ctx context.Context, before counts) (now counts, rows []Row, err error) {
+	if now, _, err = r.plane.settled(ctx); err != nil {
+		return nil, nil, err
+	}
+	made := now.since(before)
+	reads := made.takeReads(true)
+	return now, []Row{reads.row("single reads of a start"), made.of(classWork).none("writes of a start")}, nil
+}
+
+// restOn starts a process on objects that are in order, waits until it has sent so many GETs, and looks at it for a
+// while. The process is asked nothing in that while, and should make no request.
+func (r *run) restOn(ctx context.Context, work *workload, reads int) (m memory, rows []Row, err error) {
+	first, _, err := r.plane.settled(ctx)
+	if err != nil {
+		return m, nil, err
+	}
+	m, err = r.atRest(ctx, work, func(c *controller) error {
+		// An API server with so many objects may be slow with the answers.
+		for read := 0; read < reads; {
+			if err := sleep(ctx, time.Second); err != nil {
+				return err
+			}
+			sent, err := c.requests(ctx)
+			if err != nil {
+				return err
+			}
+			read = sent[request{verb: http.MethodGet}]
+		}
+		var before counts
+		if before, rows, err = r.started(ctx, first); err != nil {
+			return err
+		}
+		if err := sleep(ctx, r.Window); err != nil {
+			return err
+		}
+		after, err := r.plane.counted(ctx)
+		rows = append(rows, after.since(before).of(classWork).none(fmt.Sprintf("requests in %s at rest", r.Window)))
+		return err
+	})
+	return m, rows, err
+}
+
+// objectsAtRest tells what objects cost: memory beside that of a process without them. The budget is for what is in
+// use: resident memory differs by more from start to start.
+func objectsAtRest(objects, others string, with, without memory, budget int64, of string) []Row {
+	more := mebibytes("heap in use for "+objects+" beside "+others, with.inUse-without.inUse)
+	more.Budget, more.Words = new(mebibytes("", budget).Value), "for "+of
+	return append(append([]Row{more}, with.rows("resident memory with them")...), without.rows("resident memory of "+others)...)
 }

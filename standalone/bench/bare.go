@@ -2,9 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +15,7 @@ import (
 
 	"chancery.dev/internal/acme"
 	acmeclient "chancery.dev/internal/acme/client"
+	"chancery.dev/internal/pki"
 )
 
 // barePoll is how often the bare client asks whether the authority has done its part.
@@ -26,27 +24,19 @@ const barePoll = 50 * time.Millisecond
 // bareClient issues by ACME with nothing around it: no Kubernetes, no queue, no self check. It is as fast as a client
 // that polls can be.
 type bareClient struct {
-	acme *acmeclient.Client
-	kind acme.ChallengeType
-	// present makes the proof visible, and returns what takes it away again.
-	present func(ctx context.Context, name, token, keyAuthorization string) (remove func() error, err error)
+	acme    *acmeclient.Client
+	kind    acme.ChallengeType
+	present presenter
 }
 
-func bareDNS01(ctx context.Context, r *run) (*Ceiling, error) {
-	rig, err := startRig(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer rig.end()
-	return bare(ctx, r, rig, bareClient{kind: acme.ChallengeDNS01, present: rig.presentRecord})
+// presenter makes a proof visible, and returns what takes it away again.
+type presenter func(ctx context.Context, name, token, keyAuthorization string) (remove func() error, err error)
+
+func bareDNS01(ctx context.Context, r *run) (pace, error) {
+	return bare(ctx, r, acme.ChallengeDNS01, func(rig *acmeRig) (presenter, error) { return rig.presentRecord, nil })
 }
 
-func bareHTTP01(ctx context.Context, r *run) (*Ceiling, error) {
-	rig, err := startRig(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer rig.end()
+func bareHTTP01(ctx context.Context, r *run) (pace, error) {
 	var answers sync.Map
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if answer, ok := answers.Load(strings.TrimPrefix(req.URL.Path, acme.HTTP01PathPrefix)); ok {
@@ -55,19 +45,21 @@ func bareHTTP01(ctx context.Context, r *run) (*Ceiling, error) {
 		}
 		http.NotFound(w, req)
 	})}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", rig.http.String())
-	if err != nil {
-		return nil, err
-	}
-	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
-	return bare(ctx, r, rig, bareClient{kind: acme.ChallengeHTTP01, present: func(_ context.Context, _, token, answer string) (func() error, error) {
-		answers.Store(token, answer)
-		return func() error {
-			answers.Delete(token)
-			return nil
+	return bare(ctx, r, acme.ChallengeHTTP01, func(rig *acmeRig) (presenter, error) {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", rig.http.String())
+		if err != nil {
+			return nil, err
+		}
+		go func() { _ = server.Serve(listener) }()
+		return func(_ context.Context, _, token, answer string) (func() error, error) {
+			answers.Store(token, answer)
+			return func() error {
+				answers.Delete(token)
+				return nil
+			}, nil
 		}, nil
-	}})
+	})
 }
 
 // presentRecord adds the TXT record to the zone, by one update (RFC 2136).
@@ -89,28 +81,38 @@ func (g *acmeRig) presentRecord(ctx context.Context, name, _, keyAuthorization s
 	return func() error { return update(func(m *dns.Msg) { m.Remove(record) }) }, err
 }
 
-// bare measures the bare client against a fresh authority.
-func bare(ctx context.Context, r *run, rig *acmeRig, c bareClient) (*Ceiling, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// bare measures the bare client against a fresh authority, whose proofs it presents as presenterOf says.
+func bare(ctx context.Context, r *run, kind acme.ChallengeType, presenterOf func(*acmeRig) (presenter, error)) (pace, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rig, err := startRig(ctx)
 	if err != nil {
-		return nil, err
+		return pace{}, err
 	}
-	c.acme, err = acmeclient.New(acmeclient.Options{DirectoryURL: rig.ca.DirectoryURL, HTTPClient: rig.ca.HTTPClient(), UserAgent: "chancery-bench", Key: key})
+	present, err := presenterOf(rig)
 	if err != nil {
-		return nil, err
+		return pace{}, err
 	}
-	if _, err := c.acme.NewAccount(ctx, acme.NewAccountRequest{TermsOfServiceAgreed: true}); err != nil {
-		return nil, err
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		return pace{}, err
+	}
+	account, err := acmeclient.New(acmeclient.Options{DirectoryURL: rig.ca.DirectoryURL, HTTPClient: rig.ca.HTTPClient(), UserAgent: "chancery-bench", Key: key})
+	if err != nil {
+		return pace{}, err
+	}
+	if _, err := account.NewAccount(ctx, acme.NewAccountRequest{TermsOfServiceAgreed: true}); err != nil {
+		return pace{}, err
 	}
 	t, err := loop(ctx, r.Certificates, r.Concurrency, func(ctx context.Context, i int) error {
 		ctx, cancel := context.WithTimeout(ctx, issueWithin)
 		defer cancel()
-		return c.issue(ctx, "bare-"+strconv.Itoa(i)+"."+zone)
+		return bareClient{account, kind, present}.issue(ctx, "bare-"+strconv.Itoa(i)+"."+zone)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the bare ACME client: %w", err)
+		return pace{}, fmt.Errorf("the bare ACME client: %w", err)
 	}
-	return &Ceiling{Name: "a bare ACME client issues", Unit: "certificates", Pace: t.pace()}, nil
+	return t.pace(), nil
 }
 
 // issue makes a key and gets a certificate for it.
@@ -135,7 +137,7 @@ func (c bareClient) issue(ctx context.Context, name string) (err error) {
 		return err
 	}
 	for order.Status == acme.StatusProcessing {
-		if err := pause(ctx); err != nil {
+		if err := sleep(ctx, barePoll); err != nil {
 			return err
 		}
 		if order, err = c.acme.GetOrder(ctx, url); err != nil {
@@ -168,7 +170,7 @@ func (c bareClient) authorize(ctx context.Context, name, url string) (remove fun
 		}
 	}
 	for authorization.Status == acme.StatusPending {
-		if err := pause(ctx); err != nil {
+		if err := sleep(ctx, barePoll); err != nil {
 			return remove, err
 		}
 		if authorization, err = c.acme.GetAuthorization(ctx, url); err != nil {
@@ -179,14 +181,4 @@ func (c bareClient) authorize(ctx context.Context, name, url string) (remove fun
 		return remove, fmt.Errorf("the authorization for %s is %s", name, authorization.Status)
 	}
 	return remove, nil
-}
-
-// pause waits for one polling interval.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(barePoll):
-		return nil
-	}
 }

@@ -53,96 +53,68 @@ type Options struct {
 // scenario is one kind of certificate to measure.
 type scenario struct {
 	name string
-	// what it is, for people.
+	// title says what it is, for people.
 	title string
 	// requestBudget is that of docs/performance.md, for one certificate; zero if there is none.
 	requestBudget int
 	// prepare sets up what the certificates need and says how to make and recognise them.
 	prepare func(ctx context.Context, r *run) (*workload, error)
-	// bare measures the ceiling of an ACME client without Kubernetes; nil for none.
-	bare func(ctx context.Context, r *run) (*Ceiling, error)
-	// rests starts the controller, after that, on what it has issued; nil if it is not. It takes long, with numbers
-	// that matter.
-	rests func(ctx context.Context, r *run, work *workload, result *Scenario) error
-	// does replaces the issuing of all certificates: what is measured is something else; nil for most.
-	does func(ctx context.Context, r *run, work *workload, result *Scenario) error
-	// apart says that it is not done unless it is asked for.
+	// measure does the work, and tells what it took.
+	measure func(ctx context.Context, r *run, work *workload) ([]Row, error)
+	// apart says that it is done only when it is named: it takes long, or needs numbers that matter.
 	apart bool
-	// injects says that no certificate is issued: what is measured is the CA injector.
-	injects bool
 }
+
+// byDefault and whenNamed are the values of apart.
+const byDefault, whenNamed = false, true
 
 func scenarios() []scenario {
 	return []scenario{
-		{name: "ca", title: "Certificates by a CA ClusterIssuer", requestBudget: 6, prepare: prepareCA},
-		{name: "selfsigned", title: "Certificates by a SelfSigned ClusterIssuer", requestBudget: 8, prepare: prepareSelfSigned},
-		{
-			name: "acme-dns01", title: "Certificates by ACME, DNS-01, one name each", requestBudget: 22,
-			prepare: prepareDNS01, bare: bareDNS01,
-		},
-		{
-			name: "late-dns01", title: "Certificates by ACME, DNS-01, whose records appear after two failed self checks", requestBudget: 22,
-			prepare: prepareLate, apart: true,
-		},
-		{
-			name: "acme-http01", title: "Certificates by ACME, HTTP-01, one name each", requestBudget: 24,
-			prepare: prepareHTTP01, bare: bareHTTP01,
-		},
-		{name: "requests", title: "CertificateRequests without a Certificate, by a CA ClusterIssuer", requestBudget: 3, prepare: prepareRequests},
-		{name: "csr", title: "CertificateSigningRequests by a CA ClusterIssuer", requestBudget: 4, prepare: prepareCSR},
-		{
-			name: "rest", title: "Certificates by a CA ClusterIssuer, then at rest", requestBudget: 6,
-			prepare: prepareCA, rests: runAtRest,
-		},
-		{
-			name: "shims", title: "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", requestBudget: 8,
-			prepare: prepareShims, rests: restShims,
-		},
-		{name: "injection", title: "The CA injector beside definitions at rest", injects: true},
-		{name: "waiting", title: "DNS-01 challenges that wait for propagation, all in flight", prepare: prepareWaiting, does: waitScenario},
-		{name: "postponed", title: "DNS-01 challenges that wait for propagation, most of them postponed", prepare: preparePostponed, does: waitScenario},
-		{name: "hanging", title: "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", prepare: prepareDNS01, does: hangScenario},
-		{name: "hostile", title: "Certificates by a CA ClusterIssuer, beside a namespace that attacks", prepare: prepareHostile, does: hostileScenario},
+		{"ca", "Certificates by a CA ClusterIssuer", 6, prepareCA, issueScenario, byDefault},
+		{"selfsigned", "Certificates by a SelfSigned ClusterIssuer", 8, prepareSelfSigned, issueScenario, byDefault},
+		{"acme-dns01", "Certificates by ACME, DNS-01, one name each", 22, prepareDNS01, issueScenario, byDefault},
+		{"late-dns01", "Certificates by ACME, DNS-01, whose records appear after two failed self checks", 22, prepareLate, issueScenario, whenNamed},
+		{"acme-http01", "Certificates by ACME, HTTP-01, one name each", 24, prepareHTTP01, issueScenario, byDefault},
+		{"requests", "CertificateRequests without a Certificate, by a CA ClusterIssuer", 3, prepareRequests, issueScenario, byDefault},
+		{"csr", "CertificateSigningRequests by a CA ClusterIssuer", 4, prepareCSR, issueScenario, byDefault},
+		{"rest", "Certificates by a CA ClusterIssuer, then at rest", 6, prepareCA, restScenario, whenNamed},
+		{"shims", "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", 8, prepareShims, shimsScenario, whenNamed},
+		{"injection", "The CA injector beside definitions at rest", 0, prepareInjection, injectionScenario, whenNamed},
+		{"waiting", "DNS-01 challenges that wait for propagation, all in flight", 0, prepareWaiting, waitScenario, whenNamed},
+		{"postponed", "DNS-01 challenges that wait for propagation, most of them postponed", 0, preparePostponed, waitScenario, whenNamed},
+		{"hanging", "Certificates by ACME, DNS-01, beside a namespace whose servers never answer", 0, prepareDNS01, hangScenario, whenNamed},
+		{hostileName, "Certificates by a CA ClusterIssuer, beside a namespace that attacks", 0, prepareHostile, hostileScenario, whenNamed},
 	}
 }
 
 // Scenarios returns the names of all scenarios.
-func Scenarios() []string {
-	var names []string
-	for _, s := range scenarios() {
-		names = append(names, s.name)
-	}
-	return names
-}
+func Scenarios() []string { return names(func(scenario) bool { return true }) }
 
 // DefaultScenarios returns the names of the scenarios whose results with a hundred certificates say something and
 // take only minutes.
-func DefaultScenarios() []string {
-	var names []string
+func DefaultScenarios() []string { return names(func(s scenario) bool { return !s.apart }) }
+
+func names(chosen func(scenario) bool) (out []string) {
 	for _, s := range scenarios() {
-		if s.rests == nil && s.does == nil && !s.injects && !s.apart {
-			names = append(names, s.name)
+		if chosen(s) {
+			out = append(out, s.name)
 		}
 	}
-	return names
+	return out
 }
 
 func (o *Options) validate() error {
 	var problems []error
-	if o.Certificates < 1 {
-		problems = append(problems, fmt.Errorf("--certificates: must be at least 1, not %d", o.Certificates))
-	}
-	if o.Concurrency < 1 {
-		problems = append(problems, fmt.Errorf("--concurrency: must be at least 1, not %d", o.Concurrency))
-	}
-	if o.Unrelated < 0 {
-		problems = append(problems, fmt.Errorf("--unrelated: must not be negative, but is %d", o.Unrelated))
-	}
-	if o.Definitions < 0 {
-		problems = append(problems, fmt.Errorf("--definitions: must not be negative, but is %d", o.Definitions))
-	}
-	if o.Hanging < 0 {
-		problems = append(problems, fmt.Errorf("--hanging: must not be negative, but is %d", o.Hanging))
+	for _, number := range []struct {
+		flag      string
+		is, least int
+	}{
+		{"certificates", o.Certificates, 1}, {"concurrency", o.Concurrency, 1},
+		{"unrelated", o.Unrelated, 0}, {"definitions", o.Definitions, 0}, {"hanging", o.Hanging, 0},
+	} {
+		if number.is < number.least {
+			problems = append(problems, fmt.Errorf("--%s: must be at least %d, not %d", number.flag, number.least, number.is))
+		}
 	}
 	if o.Window < 0 {
 		problems = append(problems, fmt.Errorf("--window: must not be negative, but is %s", o.Window))
@@ -173,36 +145,32 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if !slices.Contains(o.Scenarios, s.name) {
 			continue
 		}
-		result, err := (&run{Options: o, help: map[string]*child.Help{}}).best(ctx, s)
+		ours := &run{Options: o, scenario: s}
+		result, err := ours.best(ctx)
 		if err != nil {
 			return report, fmt.Errorf("scenario %s: %w", s.name, err)
 		}
 		report.Scenarios = append(report.Scenarios, *result)
 		if o.Other != "" && ctx.Err() == nil {
-			report.Scenarios = append(report.Scenarios, *runOther(ctx, o, s, result))
+			report.Scenarios = append(report.Scenarios, *runOther(ctx, ours))
 		}
 	}
 	return report, nil
 }
 
 // runOther measures a scenario with the other controller. What it cannot do is its result.
-func runOther(ctx context.Context, o Options, s scenario, ours *Scenario) *Scenario {
-	r := &run{Options: o, other: true, arguments: o.OtherArguments, help: map[string]*child.Help{}}
-	r.Controller = o.Other
-	r.say("%s: again, with %s", s.name, o.Other)
-	result, err := runScenario(ctx, r, s)
+func runOther(ctx context.Context, ours *run) *Scenario {
+	r := &run{Options: ours.Options, scenario: ours.scenario, other: true}
+	r.Controller = r.Other
+	r.say("again, with %s", r.Other)
+	result, err := r.measured(ctx)
 	if err != nil {
-		result = &Scenario{Name: s.name, Title: s.title, Failure: err.Error()}
+		result = r.result()
+		result.Failure = err.Error()
 	}
-	result.Controller = o.Other
-	if err == nil && ours.Pace.PerSecond > 0 {
-		result.Ratios = append(result.Ratios,
-			Ratio{"requests each, times ours", result.RequestsEach / ours.RequestsEach},
-			Ratio{"latency p50, times ours", result.Pace.P50Millis / ours.Pace.P50Millis},
-			Ratio{"rate, share of ours", result.Pace.PerSecond / ours.Pace.PerSecond},
-			Ratio{"controller's CPU each, times ours", result.CPUMillisEach / ours.CPUMillisEach},
-			Ratio{"controller's resident memory, times ours", float64(result.ResidentBytes) / float64(ours.ResidentBytes)},
-		)
+	result.Controller = r.Other
+	if err == nil && ours.issued != nil {
+		result.add(r.issued.comparedWith(ours.issued)...)
 	}
 	return result
 }
@@ -211,26 +179,20 @@ func runOther(ctx context.Context, o Options, s scenario, ours *Scenario) *Scena
 type run struct {
 	Options
 
-	plane *plane
-	// other says that the controller is the other one, which gets arguments too.
-	other     bool
-	arguments []string
-	// help is what the program has said of its flags, by command: it is asked once for each.
-	help map[string]*child.Help
-}
-
-// helpOf is what the controller's program says of the flags of a command.
-func (r *run) helpOf(command string) (_ *child.Help, err error) {
-	if r.help[command] == nil {
-		r.help[command], err = child.HelpOf(r.Controller, command)
-	}
-	return r.help[command], err
+	scenario scenario
+	plane    *plane
+	// other says that the controller is the other one.
+	other bool
+	// help is what the program says of the flags of its command: a scenario has one command, which is asked once.
+	help *child.Help
+	// issued is what the scenario's certificates have cost; nil if none were to be issued.
+	issued *cost
 }
 
 // scenarioWithin bounds a whole scenario: it grows with what is issued, and with what lies at rest.
 func (o *Options) scenarioWithin() time.Duration {
 	within := 5*time.Minute + time.Duration(o.Certificates)*time.Second + o.starts(4)
-	if slices.Contains(o.Scenarios, "hostile") {
+	if slices.Contains(o.Scenarios, hostileName) {
 		within += 3 * firstWithin
 	}
 	return within
@@ -241,91 +203,33 @@ func (o *Options) starts(count int) time.Duration {
 	return time.Duration(count*(o.AtRest+o.Unrelated+o.Definitions)) * 5 * time.Millisecond
 }
 
+// say tells what happens.
 func (r *run) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(r.Progress, format+"\n", args...)
+	_, _ = fmt.Fprintf(r.Progress, r.scenario.name+": "+format+"\n", args...)
 }
 
-// runScenario measures one scenario on a control plane of its own: no scenario sees what another one has left behind.
-func runScenario(ctx context.Context, r *run, s scenario) (_ *Scenario, err error) {
-	// A scenario that hangs must not hang for good: the parts bound their waits, this bounds them all.
+// measured does the scenario on a control plane of its own: no scenario sees what another one has left behind.
+func (r *run) measured(ctx context.Context) (_ *Scenario, err error) {
+	// A scenario that hangs must not hang for good: the parts bound their waits, this bounds them all. What the scenario
+	// has started in this process ends with it.
 	ctx, cancel := context.WithTimeout(ctx, r.scenarioWithin())
 	defer cancel()
-	r.say("%s: starting a control plane", s.name)
+	r.say("starting a control plane")
 	if r.plane, err = startPlane(ctx, r.Standalone); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.plane.stop()) }()
-	result := &Scenario{Name: s.name, Title: s.title, Certificates: r.Certificates, RequestBudget: s.requestBudget}
-	if s.injects {
-		return result, injectionScenario(ctx, r, result)
-	}
-	if s.does == nil {
-		if result.Ceilings, err = ceilings(ctx, r, s); err != nil {
-			return nil, err
-		}
-	}
-	work, err := s.prepare(ctx, r)
+	work, err := r.scenario.prepare(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	defer work.close()
-	if s.does != nil {
-		return result, s.does(ctx, r, work, result)
-	}
-	if err := issueScenario(ctx, r, work, result); err != nil {
-		return nil, err
-	}
-	if s.rests != nil {
-		if err := s.rests(ctx, r, work, result); err != nil {
-			return nil, err
-		}
-	}
-	return result, nil
+	rows, err := r.scenario.measure(ctx, r, work)
+	result := r.result()
+	result.add(rows...)
+	return result, err
 }
 
-// ceilings measures what a scenario is compared with.
-func ceilings(ctx context.Context, r *run, s scenario) ([]Ceiling, error) {
-	r.say("%s: measuring ceilings", s.name)
-	secrets, err := secretCeiling(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if s.bare == nil {
-		return []Ceiling{*secrets}, nil
-	}
-	bare, err := s.bare(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return []Ceiling{*secrets, *bare}, nil
-}
-
-// issueScenario issues everything, with a controller of its own.
-func issueScenario(ctx context.Context, r *run, work *workload, result *Scenario) error {
-	return withController(ctx, r, work, func(c *controller) error {
-		if work.calm {
-			if err := c.calm(ctx); err != nil {
-				return err
-			}
-		}
-		r.say("%s: issuing %d, %d at a time", result.Name, r.Certificates, r.Concurrency)
-		return measure(ctx, r, work, c, result)
-	})
-}
-
-// withController runs a controller until do is over, which starts when the issuer is ready. An error comes with the
-// controller's last words.
-func withController(ctx context.Context, r *run, work *workload, do func(*controller) error) (err error) {
-	c, err := startProcess(ctx, r, controllerOf(work))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if err = waitForIssuer(ctx, r.plane.client, work.issuer); err == nil {
-		err = do(c)
-	}
-	if err != nil {
-		return errors.Join(err, c.LastWords())
-	}
-	return nil
+// result is that of the scenario, without a number so far.
+func (r *run) result() *Scenario {
+	return &Scenario{Name: r.scenario.name, Title: r.scenario.title, Rows: []Row{}}
 }

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -74,21 +76,27 @@ apiserver_request_total{code="200",resource="certificates",subresource="",verb="
 	if got := diff.of(classBackground); !reflect.DeepEqual(got, counts{{"PUT", "leases", 0}: 4}) {
 		t.Errorf("background: %v", got)
 	}
-	wantRows := []RequestRow{{"PATCH", "certificates/status", 409, 3, 1.5}, {"POST", "secrets", 0, 2, 1}}
-	if got := rows(diff.of(classWork), 2); !slices.Equal(got, wantRows) {
+	wantRow := Row{Name: "work", Value: 5, Words: "3 PATCH certificates/status, refused with 409, 2 POST secrets"}
+	if got := diff.of(classWork).row("work"); got != wantRow {
+		t.Errorf("row: %v, want %v", got, wantRow)
+	}
+	wantRows := []Row{{Name: "… PATCH certificates/status, refused with 409", Value: 1.5}, {Name: "… POST secrets", Value: 1}}
+	two := cost{count: 2, snapshot: snapshot{requests: diff}}
+	if got := two.rows(scenario{})[1:3]; !slices.Equal(got, wantRows) || two.requestsEach() != 2.5 {
 		t.Errorf("rows: %v, want %v", got, wantRows)
 	}
 	if _, err := parseCounts([]byte(`apiserver_request_total{verb="POST" 1`)); err == nil {
 		t.Error("broken metrics are taken")
 	}
 }
+
 func TestPace(t *testing.T) {
 	t.Parallel()
 	var took timing
 	for i := range 100 {
 		took.add(timing{each: []time.Duration{time.Duration(100-i) * time.Millisecond}, all: 20 * time.Millisecond})
 	}
-	if got, want := took.pace(), (Pace{P50Millis: 50, P99Millis: 99, PerSecond: 50}); got != want {
+	if got, want := took.pace(), (pace{p50: 50, p99: 99, perSecond: 50}); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if got := quantile([]time.Duration{7}, 0.99); got != 7 {
@@ -136,41 +144,103 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-func TestTextSaysWhatIsExceeded(t *testing.T) {
-	t.Parallel()
-	report := Report{Scenarios: []Scenario{{
-		Name: "ca", RequestsEach: 11, RequestBudget: 10, Settled: true, Requests: []RequestRow{{"PATCH", "certificates/status", 409, 3, 1.5}},
-		Ceilings: []Ceiling{{Name: "the sky"}}, Parts: []Part{{From: 1, To: 10}, {From: 11, To: 100}},
-	}, {Name: "csr", Title: "requests", Controller: "/other", Failure: "it ended by itself"}}}
+// textOf is a report as people see it, with two spaces between columns.
+func textOf(t *testing.T, scenarios ...Scenario) string {
+	t.Helper()
+	report := Report{Scenarios: scenarios}
 	var text strings.Builder
 	if err := report.WriteText(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"certificates/status, refused with 409", "budget 10: EXCEEDED", "the sky", "11 to 100", "csr: requests, by /other", "NOT MEASURED: it ended by itself"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("no %q in:\n%s", want, &text)
+	return regexp.MustCompile(` {2,}`).ReplaceAllString(text.String(), "  ")
+}
+
+func TestTextSaysWhatIsExceeded(t *testing.T) {
+	t.Parallel()
+	many := cost{
+		count: 200, snapshot: snapshot{requests: counts{{"PATCH", "certificates/status", 409}: 300, {"POST", "events", 0}: 1900, {"LIST", "secrets", 0}: 1}},
+		timing: timing{each: []time.Duration{time.Second}, all: time.Second},
+	}
+	many.parts = append(many.flat("certificates 1 to 10"), many.flat("certificates 11 to 100")...)
+	rows := append(many.rows(scenario{requestBudget: 10}), many.paces("ca", pace{1, 2, 3}, pace{4, 5, 6})...)
+	text := textOf(t, Scenario{Name: "ca", Rows: rows}, Scenario{Name: "csr", Title: "requests", Controller: "/other", Failure: "it ended by itself"})
+	for _, want := range []string{
+		"certificates/status, refused with 409  1.5\n", "11, budget 10: EXCEEDED", "for caches, in all  1 (1 LIST secrets)\n",
+		"after all was issued, if they did not end  0, budget 0\n", "  ca  p50 1000 ms  p99 1000 ms", "the API server creates Secrets  p50 1 ms", "a bare ACME client issues", "11 to 100",
+		"csr: requests, by /other", "NOT MEASURED: it ended by itself",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
 		}
+	}
+	many.goingOn = 7
+	if text := textOf(t, Scenario{Rows: many.rows(scenario{requestBudget: 11})}); !strings.Contains(text, "7, budget 0: EXCEEDED") || strings.Count(text, "EXCEEDED") != 1 {
+		t.Errorf("it is not told that requests go on, or more than that:\n%s", text)
+	}
+}
+
+// TestComparedWithAnotherController: numbers of another controller are told in times of ours, but for the rate.
+func TestComparedWithAnotherController(t *testing.T) {
+	t.Parallel()
+	costs := func(requests int, latency, all, cpu time.Duration, resident int64) *cost {
+		return &cost{
+			count: 2, snapshot: snapshot{requests: counts{{"POST", "events", 0}: requests}, cpu: cpu},
+			timing: timing{each: []time.Duration{latency, latency}, all: all}, resident: resident,
+		}
+	}
+	ours, theirs := costs(10, time.Second, 4*time.Second, time.Second, 10), costs(20, 3*time.Second, 20*time.Second, 6*time.Second, 70)
+	var got []float64
+	for _, row := range theirs.comparedWith(ours) {
+		got = append(got, row.Value)
+	}
+	if want := []float64{2, 3, 0.2, 6, 7}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestReportWithoutNumber: a process that needed no CPU time that is counted takes nothing away from the report.
+func TestReportWithoutNumber(t *testing.T) {
+	t.Parallel()
+	s, none := Scenario{}, 0.0
+	s.add(Row{Name: "a", Value: 1}, Row{Name: "b", Value: 1 / none}, Row{Name: "c", Value: none / none})
+	text, err := json.Marshal(s.Rows)
+	if want := `[{"name":"a","value":1}]`; err != nil || string(text) != want {
+		t.Errorf("%v: %s, want %s", err, text, want)
 	}
 }
 
 func TestTextOfWaiting(t *testing.T) {
 	t.Parallel()
+	began := time.Now()
 	for _, tt := range []struct {
-		waiting Waiting
-		want    string
+		cpu      time.Duration
+		requests counts
+		want     string
 	}{
-		{Waiting{CPUPercent: 4.2, CPUBudgetPercent: 5}, "4.20 % of a core, budget 5 % for 1,000\n"},
-		{Waiting{CPUPercent: 5.1, CPUBudgetPercent: 5}, "budget 5 % for 1,000: EXCEEDED"},
-		{Waiting{}, "none, budget none"},
-		{Waiting{Requests: []RequestRow{{Verb: "PATCH", Resource: "challenges/status", Count: 7}}}, "7 PATCH challenges/status, budget none: EXCEEDED"},
+		{4200 * time.Millisecond, nil, "4.2 % of a core, budget 5 % of a core (for 1,000)\n"},
+		{5100 * time.Millisecond, nil, "budget 5 % of a core: EXCEEDED (for 1,000)"},
+		{0, nil, "0, budget 0\n"},
+		{0, counts{{"PATCH", "challenges/status", 0}: 7}, "7, budget 0: EXCEEDED (7 PATCH challenges/status)"},
 	} {
-		report := Report{Scenarios: []Scenario{{Name: "waiting", Waiting: &tt.waiting}}}
-		var text strings.Builder
-		if err := report.WriteText(&text); err != nil {
-			t.Fatal(err)
+		after := look{at: began.Add(100 * time.Second), cpu: tt.cpu, requests: tt.requests, checks: 30}
+		text := textOf(t, Scenario{Name: "waiting", Rows: after.since(look{at: began}, 3)})
+		if !strings.Contains(text, tt.want) || !regexp.MustCompile(`questions for the record, .* 1\n`).MatchString(text) {
+			t.Errorf("no %q in:\n%s", tt.want, text)
 		}
-		if !strings.Contains(text.String(), tt.want) || strings.Contains(text.String(), "REQUESTS FOR EACH CERTIFICATE") {
-			t.Errorf("no %q in:\n%s", tt.want, &text)
+	}
+}
+
+// TestTextOfObjectsAtRest: the budget is for what the heap has in use more than that of a process without them.
+func TestTextOfObjectsAtRest(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for more, want := range map[int64]string{20: "20 MiB, budget 20 MiB (for 9)\n", 21: "21 MiB, budget 20 MiB: EXCEEDED (for 9)\n"} {
+		rows := objectsAtRest("shoes", "none", memory{90 * mib, 95 * mib, (10 + more) * mib}, memory{30 * mib, 35 * mib, 10 * mib}, 20*mib, "9")
+		text := textOf(t, Scenario{Rows: rows})
+		for _, want := range []string{want, "at rest 90 MiB  at most 95 MiB\n", "at rest 30 MiB  at most 35 MiB\n"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in:\n%s", want, text)
+			}
 		}
 	}
 }
@@ -178,28 +248,28 @@ func TestTextOfWaiting(t *testing.T) {
 // TestExceeded: a report is an error as soon as one number of the scenario hostile is above its bar, and names it.
 func TestExceeded(t *testing.T) {
 	t.Parallel()
-	atBars := func(change func(*Hostile)) Report {
-		o := Hostile{Ratio: 2, FirstMillis: [2]float64{9000, 5000}, PeakBytes: [2]int64{300 << 20, 300 << 20}}
-		change(&o)
-		return Report{Scenarios: []Scenario{{Name: "ca"}, {Name: "hostile", Hostile: &o}}}
-	}
 	for _, tt := range []struct {
-		change func(*Hostile)
+		change func(*hostile)
 		want   string
 	}{
-		{func(*Hostile) {}, ""},
-		{func(o *Hostile) { o.Ratio = 2.01 }, "latency p50 beside the attack, times that alone: 2.01, at most 2"},
-		{func(o *Hostile) { o.FirstMillis[1] = 5010 }, "first certificate after a start beside the attack (median of 7), s: 5.01, at most 5"},
-		{func(o *Hostile) { o.PeakBytes[0] += 1 << 20 }, "most resident memory, MiB: 301.00, at most 300"},
-		{func(o *Hostile) { o.PeakBytes[1] += 1 << 20 }, "most resident memory, MiB: 301.00, at most 300"},
+		{func(*hostile) {}, ""},
+		{func(o *hostile) { o.paces[1].p50 = 20.1 }, "latency p50 beside the attack, times that alone: 2.01, at most 2"},
+		{func(o *hostile) { o.firstMillis[1] = 5010 }, "first certificate after a start beside the attack (median of 7): 5.01 s, at most 5 s"},
+		{func(o *hostile) { o.peakBytes[0] += 1 << 20 }, "most resident memory of both: 301 MiB, at most 300 MiB"},
+		{func(o *hostile) { o.peakBytes[1] += 1 << 20 }, "most resident memory of both: 301 MiB, at most 300 MiB"},
 	} {
-		report := atBars(tt.change)
+		o := hostile{paces: [2]pace{{p50: 10}, {p50: 20}}, firstMillis: [2]float64{9000, 5000}, peakBytes: [2]int64{300 << 20, 300 << 20}}
+		tt.change(&o)
+		report := Report{Scenarios: []Scenario{{Name: "ca", Rows: []Row{{Value: 2, Budget: new(1.0)}}}, {Name: "hostile", Rows: o.rows()}}}
 		err := report.Exceeded()
 		if (err != nil) != (tt.want != "") || err != nil && err.Error() != "scenario hostile: "+tt.want {
 			t.Errorf("%v, want %q", err, tt.want)
 		}
-		if within := report.Scenarios[1].Hostile.worst() <= 1; within != (err == nil) {
+		if within := report.Scenarios[1].worst() <= 1; within != (err == nil) {
 			t.Errorf("another run is due: %t, of %v", !within, err)
+		}
+		if told := strings.Contains(textOf(t, report.Scenarios[1]), "EXCEEDED"); told != (err != nil) {
+			t.Errorf("the text tells of it: %t, of %v", told, err)
 		}
 		report.Scenarios[1].Controller = "/other"
 		if err := report.Exceeded(); err != nil {

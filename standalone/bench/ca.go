@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -19,6 +17,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
 )
 
 const (
@@ -59,7 +58,6 @@ func certificates(issuer string) *workload {
 	return &workload{
 		issuer: issuer,
 		list:   &certmanagerv1.CertificateList{},
-		close:  func() {},
 		object: func(i int) client.Object {
 			name := "crt-" + strconv.Itoa(i)
 			return &certmanagerv1.Certificate{
@@ -86,33 +84,35 @@ func certificates(issuer string) *workload {
 	}
 }
 
-// createCA makes a self-signed authority with an ECDSA key, and the ClusterIssuer that signs with it.
-func createCA(ctx context.Context, c client.Client) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// newCA makes a self-signed authority with an ECDSA key, both in PEM.
+func newCA() (certificate, key []byte, err error) {
+	signer, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: caIssuer},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err = pki.EncodePKCS8(signer)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, err
+}
+
+// createCA makes an authority, and the ClusterIssuer that signs with it.
+func createCA(ctx context.Context, c client.Client) error {
+	certificate, key, err := newCA()
 	if err != nil {
 		return err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	secret := &corev1.Secret{
+	if err := c.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: controllerNamespace, Name: caIssuer}, Type: corev1.SecretTypeTLS,
-		Data: map[string][]byte{
-			cmmeta.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
-			cmmeta.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-		},
-	}
-	if err := c.Create(ctx, secret); err != nil {
+		Data: map[string][]byte{cmmeta.TLSCertKey: certificate, cmmeta.TLSPrivateKeyKey: key},
+	}); err != nil {
 		return err
 	}
 	return c.Create(ctx, &certmanagerv1.ClusterIssuer{
@@ -127,7 +127,6 @@ func prepareCSR(ctx context.Context, r *run) (*workload, error) {
 	return &workload{
 		issuer: caIssuer,
 		list:   &certificatesv1.CertificateSigningRequestList{},
-		close:  func() {},
 		object: func(i int) client.Object {
 			return &certificatesv1.CertificateSigningRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: requestName(i)},
@@ -153,7 +152,6 @@ func prepareRequests(ctx context.Context, r *run) (*workload, error) {
 	return &workload{
 		issuer: caIssuer,
 		list:   &certmanagerv1.CertificateRequestList{},
-		close:  func() {},
 		object: func(i int) client.Object {
 			return &certmanagerv1.CertificateRequest{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: requestName(i)},
@@ -192,7 +190,7 @@ func newRequests(ctx context.Context, r *run) ([][]byte, error) {
 
 // newRequest makes an ECDSA key and, with it, a certificate request (DER) for names; an empty subject is none.
 func newRequest(subject string, names ...string) ([]byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
 	if err != nil {
 		return nil, err
 	}

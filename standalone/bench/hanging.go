@@ -24,25 +24,10 @@ const (
 	// noisyNamespace is where the issuers are whose servers never answer.
 	noisyNamespace = "bench-noisy"
 	// hangingRatio is the budget: certificates of another namespace take at most so many times as long.
-	hangingRatio = 2
+	hangingRatio = 2.0
 	// hangingFor is how long the issuers hang before certificates of another namespace are measured beside them.
 	hangingFor = 15 * time.Second
 )
-
-// Hanging is the cost of certificates in one namespace while the servers of another namespace never answer.
-type Hanging struct {
-	// Issuers of the other namespace, and how many of its certificates wait for a DNS solver that hangs.
-	Issuers      int `json:"issuers"`
-	Certificates int `json:"certificates"`
-	// Calls is how many calls to such servers were under way at the beginning and at the end.
-	Calls [2]int `json:"calls"`
-	// Alone and Beside are the pace of certificates before that, and meanwhile.
-	Alone  Pace `json:"alone"`
-	Beside Pace `json:"beside"`
-	// Ratio is the median of Beside divided by the median of Alone, and RatioBudget the budget for it.
-	Ratio       float64 `json:"ratio"`
-	RatioBudget float64 `json:"ratioBudget"`
-}
 
 // tarpit is a server of any kind that takes requests and never answers.
 type tarpit struct {
@@ -67,19 +52,18 @@ func startTarpit(ctx context.Context) (*tarpit, error) {
 }
 
 // hangScenario issues certificates, lets the issuers of another namespace hang, and issues as many again.
-func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario) error {
-	return withController(ctx, r, work, func(c *controller) error {
-		seen := newObserver(work)
-		if err := seen.start(ctx, r.plane.client); err != nil {
+func hangScenario(ctx context.Context, r *run, work *workload) (rows []Row, err error) {
+	err = r.withIssuer(ctx, work, func(c *controller) error {
+		seen, err := r.observe(ctx, work)
+		if err != nil {
 			return err
 		}
 		defer seen.stop()
-		out := &Hanging{Issuers: r.Hanging, Certificates: r.Hanging / 10, RatioBudget: hangingRatio}
 		warm := min(r.Concurrency, r.Certificates)
-		if _, _, err := issueAll(ctx, r, work, seen, part{0, warm}); err != nil {
+		if _, err := r.issueAll(ctx, work, seen, part{0, warm}); err != nil {
 			return err
 		}
-		alone, _, err := issueAll(ctx, r, work, seen, part{warm, warm + r.Certificates})
+		alone, err := r.issueAll(ctx, work, seen, part{warm, warm + r.Certificates})
 		if err != nil {
 			return err
 		}
@@ -87,33 +71,42 @@ func hangScenario(ctx context.Context, r *run, work *workload, result *Scenario)
 		if err != nil {
 			return err
 		}
-		r.say("%s: creating %d issuers whose servers never answer", result.Name, out.Issuers)
-		if err := r.hang(ctx, server, out); err != nil {
+		r.say("creating %d issuers whose servers never answer", r.Hanging)
+		if err := r.hang(ctx, c, server); err != nil {
 			return err
 		}
-		r.say("%s: issuing %d beside them, %d at a time", result.Name, r.Certificates, r.Concurrency)
-		out.Calls[0] = int(server.held.Load())
-		beside, _, err := issueAll(ctx, r, work, seen, part{warm + r.Certificates, warm + 2*r.Certificates})
+		r.say("issuing %d beside them, %d at a time", r.Certificates, r.Concurrency)
+		calls := server.held.Load()
+		beside, err := r.issueAll(ctx, work, seen, part{warm + r.Certificates, warm + 2*r.Certificates})
 		if err != nil {
 			return err
 		}
-		out.Calls[1] = int(server.held.Load())
-		out.Alone, out.Beside = alone.pace(), beside.pace()
-		out.Ratio = out.Beside.P50Millis / out.Alone.P50Millis
-		result.Hanging = out
-		result.ResidentBytes, err = usage.Resident(c.PID())
+		const underWay = "calls to such servers under way"
+		rows = []Row{
+			{Name: "issuers of another namespace, whose servers never answer", Value: float64(r.Hanging)},
+			{Name: "its certificates, whose DNS solver never answers", Value: float64(r.Hanging / 10)},
+			{Name: underWay, Part: "at the beginning", Value: float64(calls)},
+			{Name: underWay, Part: "at the end", Value: float64(server.held.Load())},
+		}
+		rows = append(append(rows, alone.pace().rows("alone")...), beside.pace().rows("beside them")...)
+		resident, err := usage.Resident(c.PID())
+		rows = append(rows,
+			Row{Name: "latency p50 beside them, times that alone", Value: beside.pace().p50 / alone.pace().p50, Budget: new(hangingRatio)},
+			mebibytes("controller's resident memory", resident))
 		return err
 	})
+	return rows, err
 }
 
 // hang creates the issuers that hang, and waits until many of their calls hang.
-func (r *run) hang(ctx context.Context, server *tarpit, out *Hanging) error {
+func (r *run) hang(ctx context.Context, c *controller, server *tarpit) error {
 	acme := &certmanagerv1.ClusterIssuer{}
 	if err := r.plane.client.Get(ctx, client.ObjectKey{Name: acmeIssuer}, acme); err != nil {
 		return err
 	}
+	named := r.Hanging / 10
 	accounts := map[string]any{}
-	for i := range out.Certificates {
+	for i := range named {
 		accounts[noisyName(i)] = map[string]string{"username": "u", "password": "p", "fulldomain": "f." + zone, "subdomain": "f"}
 	}
 	text, err := json.Marshal(accounts)
@@ -135,25 +128,24 @@ func (r *run) hang(ctx context.Context, server *tarpit, out *Hanging) error {
 			return err
 		}
 	}
-	if _, err := loop(ctx, out.Issuers+out.Certificates, r.Concurrency, func(ctx context.Context, i int) error {
-		if i < out.Issuers {
+	if _, err := loop(ctx, r.Hanging+named, r.Concurrency, func(ctx context.Context, i int) error {
+		if i < r.Hanging {
 			return r.plane.client.Create(ctx, silentIssuer(server, i))
 		}
 		crt := certificates("noisy").object(i).(*certmanagerv1.Certificate) //nolint:forcetypeassert // it is
 		crt.Namespace, crt.Spec.IssuerRef.Kind = noisyNamespace, certmanagerv1.IssuerKind
-		crt.Spec.DNSNames = []string{noisyName(i - out.Issuers)}
+		crt.Spec.DNSNames = []string{noisyName(i - r.Hanging)}
 		return r.plane.client.Create(ctx, crt)
 	}); err != nil {
 		return err
 	}
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for held := 0; held < min(out.Issuers/2, 256); held = int(server.held.Load()) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d calls hang: %w", held, ctx.Err())
-		case <-tick.C:
+	if err := c.Until(ctx, startWithin, "many calls hang", func(context.Context) error {
+		if held := server.held.Load(); held < int64(min(r.Hanging/2, 256)) {
+			return fmt.Errorf("%d do", held)
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	return sleep(ctx, hangingFor)
 }
@@ -174,22 +166,3 @@ func silentIssuer(server *tarpit, i int) client.Object {
 }
 
 func noisyName(i int) string { return fmt.Sprintf("noisy-%d.%s", i, zone) }
-
-func (o *Hanging) writeText(t *table, resident int64) {
-	t.line("  issuers of another namespace\t%d, whose servers never answer", o.Issuers)
-	t.line("  its certificates\t%d, whose DNS solver never answers", o.Certificates)
-	t.line("  calls to such servers under way\t%d at the beginning, %d at the end", o.Calls[0], o.Calls[1])
-	t.line("\n  \tP50\tP99\tPER SECOND")
-	for _, row := range []struct {
-		name string
-		pace Pace
-	}{{"alone", o.Alone}, {"beside them", o.Beside}} {
-		t.line("  %s\t%.0f ms\t%.0f ms\t%.1f", row.name, row.pace.P50Millis, row.pace.P99Millis, row.pace.PerSecond)
-	}
-	verdict := ""
-	if o.Ratio > o.RatioBudget {
-		verdict = ": EXCEEDED"
-	}
-	t.line("\n  latency p50 beside them, times that alone\t%.2f, budget %.0f%s", o.Ratio, o.RatioBudget, verdict)
-	t.line("  controller's resident memory\t%s", mebibytes(resident))
-}

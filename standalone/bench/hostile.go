@@ -18,6 +18,8 @@ import (
 
 // How the attack is measured. Bars are printed beside the results.
 const (
+	// hostileName is the name of the scenario.
+	hostileName = "hostile"
 	// hostileFor is how long the attack goes on before anything is measured beside it, and after the restart.
 	hostileFor = 30 * time.Second
 
@@ -38,45 +40,52 @@ const (
 	hostileRuns = 3
 )
 
-// Hostile is the cost of certificates in one namespace while another namespace attacks: with objects as large as the
+// hostile is the cost of certificates in one namespace while another namespace attacks: with objects as large as the
 // API server takes, with many objects, with objects that come and go, with servers that send as much as they can, and
 // with a CA that gives no result.
-type Hostile struct {
-	// Answers is how many large answers hostile servers have sent, and Requests how many certificates were asked of them.
-	Answers  int `json:"answers"`
-	Requests int `json:"requests"`
-	// PeakBytes is the most resident memory of the controller during the attack, and after the restart.
-	PeakBytes [2]int64 `json:"peakBytes"`
-	// Alone and Beside are the pace of certificates by a CA, before the attack and beside it.
-	Alone  Pace `json:"alone"`
-	Beside Pace `json:"beside"`
-	// Ratio compares the medians.
-	Ratio float64 `json:"ratio"`
-	// DNS01Millis is the time of the slowest certificate by DNS-01, before the attack and beside it.
-	DNS01Millis [2]float64 `json:"dns01Millis"`
-	// FirstMillis is the time from the start of a controller until the first certificate, without the attack and with
+type hostile struct {
+	// answers is how many large answers hostile servers have sent, and requests how many certificates were asked of them.
+	answers, requests int
+	// peakBytes is the most resident memory of the controller during the attack, and after the restart.
+	peakBytes [2]int64
+	// paces are those of certificates by a CA, before the attack and beside it.
+	paces [2]pace
+	// dns01Millis is the time of the slowest certificate by DNS-01, before the attack and beside it.
+	dns01Millis [2]float64
+	// firstMillis is the time from the start of a controller until the first certificate, without the attack and with
 	// the attack's objects: medians of several starts.
-	FirstMillis [2]float64 `json:"firstMillis"`
+	firstMillis [2]float64
 }
 
-// bar is a number that must not be above another one.
-type bar struct {
-	name      string
-	value, at float64
-}
-
-func (o *Hostile) bars() []bar {
-	return []bar{
-		{"latency p50 beside the attack, times that alone", o.Ratio, hostileRatio},
-		{fmt.Sprintf("first certificate after a start beside the attack (median of %d), s", starts), o.FirstMillis[1] / 1000, hostileStart.Seconds()},
-		{"most resident memory, MiB", float64(max(o.PeakBytes[0], o.PeakBytes[1])) / (1 << 20), hostileMemory >> 20},
+// rows are what was measured, and then the bars, which are the budgets of this scenario.
+func (o *hostile) rows() []Row {
+	all := []Row{
+		{Name: "large answers of hostile servers", Value: float64(o.answers)},
+		{Name: "requests for certificates to them", Value: float64(o.requests)},
 	}
+	for i, name := range []string{"alone", "beside the attack"} {
+		all = append(append(all, o.paces[i].rows(name)...),
+			Row{Name: name, Part: "by DNS-01", Value: o.dns01Millis[i] / 1000, Unit: "s"},
+			Row{Name: name, Part: "first after a start", Value: o.firstMillis[i] / 1000, Unit: "s"})
+	}
+	during, after := mebibytes("most resident memory", o.peakBytes[0]), mebibytes("most resident memory", o.peakBytes[1])
+	during.Part, after.Part = "beside the attack", "after the start"
+	most := mebibytes("most resident memory of both", max(o.peakBytes[0], o.peakBytes[1]))
+	most.Budget = new(mebibytes("", hostileMemory).Value)
+	return append(all, during, after,
+		Row{Name: "latency p50 beside the attack, times that alone", Value: o.paces[1].p50 / o.paces[0].p50, Budget: new(hostileRatio)},
+		Row{
+			Name:  fmt.Sprintf("first certificate after a start beside the attack (median of %d)", starts),
+			Value: o.firstMillis[1] / 1000, Unit: "s", Budget: new(hostileStart.Seconds()),
+		}, most)
 }
 
 // worst is the number that is nearest to its bar, or farthest above it, as a share of the bar.
-func (o *Hostile) worst() (worst float64) {
-	for _, b := range o.bars() {
-		worst = max(worst, b.value/b.at)
+func (s *Scenario) worst() (worst float64) {
+	for _, row := range s.Rows {
+		if row.Budget != nil {
+			worst = max(worst, row.Value / *row.Budget)
+		}
 	}
 	return worst
 }
@@ -84,12 +93,10 @@ func (o *Hostile) worst() (worst float64) {
 // Exceeded returns an error that names each number of the scenario hostile that is above its bar, or nil.
 func (r *Report) Exceeded() error {
 	var all []error
-	for i := range r.Scenarios {
-		if s := &r.Scenarios[i]; s.Hostile != nil && s.Controller == "" {
-			for _, b := range s.Hostile.bars() {
-				if b.value > b.at {
-					all = append(all, fmt.Errorf("scenario %s: %s: %.2f, at most %g", s.Name, b.name, b.value, b.at))
-				}
+	for _, s := range r.Scenarios {
+		for _, row := range s.Rows {
+			if s.Name == hostileName && s.Controller == "" && row.exceeded() {
+				all = append(all, fmt.Errorf("scenario %s: %s: %s, at most %s", s.Name, row.Name, quantity(row.Value, row.Unit), quantity(*row.Budget, row.Unit)))
 			}
 		}
 	}
@@ -97,19 +104,19 @@ func (r *Report) Exceeded() error {
 }
 
 // best runs a scenario, the scenario hostile up to so many times, and returns the best run.
-func (r *run) best(ctx context.Context, s scenario) (best *Scenario, err error) {
+func (r *run) best(ctx context.Context) (best *Scenario, err error) {
 	for n := 1; ; n++ {
-		result, err := runScenario(ctx, r, s)
-		if err != nil || result.Hostile == nil {
+		result, err := r.measured(ctx)
+		if err != nil || r.scenario.name != hostileName {
 			return result, err
 		}
-		if best == nil || result.Hostile.worst() < best.Hostile.worst() {
+		if best == nil || result.worst() < best.worst() {
 			best = result
 		}
-		if best.Hostile.worst() <= 1 || n == hostileRuns {
+		if best.worst() <= 1 || n == hostileRuns {
 			return best, nil
 		}
-		r.say("%s: run %d of %d is above a bar:", s.name, n, hostileRuns)
+		r.say("run %d of %d is above a bar:", n, hostileRuns)
 		if err := result.writeText(r.Progress); err != nil {
 			return nil, err
 		}
@@ -123,76 +130,74 @@ func prepareHostile(ctx context.Context, r *run) (*workload, error) {
 		return nil, err
 	}
 	work := certificates(caIssuer)
-	work.controllerArguments, work.dns, work.close = acme.controllerArguments, acme.dns, acme.close
+	work.arguments, work.dns = acme.arguments, acme.dns
 	return work, createCA(ctx, r.plane.client)
 }
 
 // hostileScenario issues certificates alone, then beside the attack, and restarts the controller on its objects.
-func hostileScenario(ctx context.Context, r *run, work *workload, result *Scenario) error {
+func hostileScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	seen := newObserver(work)
-	if err := seen.start(ctx, r.plane.client); err != nil {
-		return err
+	seen, err := r.observe(ctx, work)
+	if err != nil {
+		return nil, err
 	}
 	defer seen.stop()
-	out := &Hostile{}
+	out := &hostile{}
 	byDNS := certificates(acmeIssuer)
 	one := *r
 	one.Concurrency = 1
 	next, under := 0, (*attack.Attack)(nil)
-	issueSome := func(by *workload, n int) (Pace, error) {
-		t, _, err := issueAll(ctx, &one, by, seen, part{next, next + n})
+	issueSome := func(by *workload, n int) (pace, error) {
+		t, err := one.issueAll(ctx, by, seen, part{next, next + n})
 		next += n
 		return t.pace(), err
 	}
-	measure := func(pace *Pace, dns01 *float64) error {
+	measure := func(beside int) error {
 		slowest, err := issueSome(byDNS, asked)
 		if err == nil {
-			*dns01 = slowest.P99Millis
-			*pace, err = issueSome(work, besides)
+			out.dns01Millis[beside] = slowest.p99
+			out.paces[beside], err = issueSome(work, besides)
 		}
 		return err
 	}
-	if err := withController(ctx, r, work, func(*controller) error {
+	if err := r.withIssuer(ctx, work, func(c *controller) error {
 		if _, err := issueSome(work, 5); err != nil {
 			return err
 		}
-		if err := waitForIssuer(ctx, r.plane.client, acmeIssuer); err != nil {
+		if err := r.issuerReady(ctx, c, acmeIssuer); err != nil {
 			return err
 		}
-		return measure(&out.Alone, &out.DNS01Millis[0])
+		return measure(0)
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	err := r.startOften(ctx, work, seen, &next, &out.FirstMillis[0], func(c *controller) (err error) {
+	err = r.startOften(ctx, work, seen, &next, &out.firstMillis[0], func(c *controller) (err error) {
 		if under, err = r.attack(ctx); err != nil {
 			return err
 		}
-		r.say("%s: issuing %d beside the attack", result.Name, besides)
-		if err = measure(&out.Beside, &out.DNS01Millis[1]); err == nil {
-			out.PeakBytes[0], err = usage.Peak(c.PID())
+		r.say("issuing %d beside the attack", besides)
+		if err = measure(1); err == nil {
+			out.peakBytes[0], err = usage.Peak(c.PID())
 		}
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.say("%s: starting the controller again", result.Name)
-	err = r.startOften(ctx, work, seen, &next, &out.FirstMillis[1], func(c *controller) (err error) {
+	r.say("starting the controller again")
+	err = r.startOften(ctx, work, seen, &next, &out.firstMillis[1], func(c *controller) (err error) {
 		if err := sleep(ctx, hostileFor); err != nil {
 			return err
 		}
-		out.PeakBytes[1], err = usage.Peak(c.PID())
+		out.peakBytes[1], err = usage.Peak(c.PID())
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	out.Requests, out.Answers = under.Stop()
-	out.Ratio = out.Beside.P50Millis / out.Alone.P50Millis
-	result.Hostile = out
-	return nil
+	out.requests, out.answers = under.Stop()
+	return out.rows(), nil
 }
 
 // startOften starts controllers one after the other, each with a Certificate, from number next on, and tells the median
@@ -222,7 +227,7 @@ func (r *run) startWith(ctx context.Context, work *workload, seen *observer, i i
 	if err := r.plane.client.Create(ctx, object); err != nil {
 		return err
 	}
-	return withController(ctx, r, work, func(c *controller) error {
+	return r.withIssuer(ctx, work, func(c *controller) error {
 		timeout := time.NewTimer(firstWithin)
 		defer timeout.Stop()
 		select {
@@ -239,7 +244,7 @@ func (r *run) startWith(ctx context.Context, work *workload, seen *observer, i i
 
 // attack has another namespace attack, for a while.
 func (r *run) attack(ctx context.Context) (*attack.Attack, error) {
-	r.say("hostile: storing what attacks")
+	r.say("storing what attacks")
 	acme := &certmanagerv1.ClusterIssuer{}
 	if err := r.plane.client.Get(ctx, client.ObjectKey{Name: acmeIssuer}, acme); err != nil {
 		return nil, err
@@ -264,20 +269,4 @@ func (r *run) attack(ctx context.Context) (*attack.Attack, error) {
 		return nil, err
 	}
 	return a, sleep(ctx, hostileFor)
-}
-
-func (o *Hostile) writeText(t *table) {
-	t.line("  large answers of hostile servers\t%d, to %d requests for certificates", o.Answers, o.Requests)
-	t.line("\n  \tP50\tP99\tBY DNS-01\tFIRST AFTER A START\tMOST RESIDENT MEMORY")
-	t.line("  alone\t%.0f ms\t%.0f ms\t%.1f s\t%.1f s\t", o.Alone.P50Millis, o.Alone.P99Millis, o.DNS01Millis[0]/1000, o.FirstMillis[0]/1000)
-	t.line("  beside the attack\t%.0f ms\t%.0f ms\t%.1f s\t%.1f s\t%s, %s after the start", o.Beside.P50Millis, o.Beside.P99Millis,
-		o.DNS01Millis[1]/1000, o.FirstMillis[1]/1000, mebibytes(o.PeakBytes[0]), mebibytes(o.PeakBytes[1]))
-	t.line("")
-	for _, b := range o.bars() {
-		verdict := ""
-		if b.value > b.at {
-			verdict = ": EXCEEDED"
-		}
-		t.line("  %s\t%.2f, at most %g%s", b.name, b.value, b.at, verdict)
-	}
 }

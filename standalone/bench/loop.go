@@ -13,18 +13,31 @@ import (
 type timing struct {
 	each []time.Duration
 	all  time.Duration
+	// server is the CPU time of API server and etcd meanwhile, if it was measured.
+	server time.Duration
 }
 
 // add joins the timing of a later part, as if there had been no pause in between.
 func (t *timing) add(o timing) {
 	t.each = append(t.each, o.each...)
 	t.all += o.all
+	t.server += o.server
 }
 
-// pace summarises.
-func (t *timing) pace() Pace {
+// pace is how fast something goes: quantiles of the latency in milliseconds, and how many there are in a second.
+type pace struct{ p50, p99, perSecond float64 }
+
+func (t *timing) pace() pace {
 	sorted := slices.Sorted(slices.Values(t.each))
-	return Pace{P50Millis: millis(quantile(sorted, 0.50)), P99Millis: millis(quantile(sorted, 0.99)), PerSecond: float64(len(t.each)) / t.all.Seconds()}
+	return pace{millis(quantile(sorted, 0.50)), millis(quantile(sorted, 0.99)), float64(len(t.each)) / t.all.Seconds()}
+}
+
+func (p pace) rows(name string) []Row {
+	return []Row{
+		{Name: name, Part: "p50", Value: p.p50, Unit: "ms"},
+		{Name: name, Part: "p99", Value: p.p99, Unit: "ms"},
+		{Name: name, Part: "per second", Value: p.perSecond},
+	}
 }
 
 // quantile is the smallest value that at least the share q of the sorted values does not exceed.
@@ -63,6 +76,15 @@ func loop(ctx context.Context, count, concurrency int, work func(ctx context.Con
 	workers.Wait()
 	t.all = time.Since(began)
 	return t, context.Cause(ctx)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

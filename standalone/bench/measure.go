@@ -2,13 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/rig/dnsserver"
@@ -26,60 +23,81 @@ const (
 type workload struct {
 	// issuer is the name of the ClusterIssuer to wait for.
 	issuer string
-	// controllerArguments are those that the scenario needs.
-	controllerArguments []string
+	// arguments are those that the controller needs for the scenario.
+	arguments []string
+	// injector says that the CA injector runs in place of the controller, and that nothing is issued.
+	injector bool
 	// object makes number i, not yet created.
 	object func(i int) client.Object
 	// list is of the kind to watch.
 	list client.ObjectList
 	// state says whether a watched object is issued, and if not, what is said about it.
 	state func(client.Object) (issued bool, said string)
-	// calm says to give the controller no work before it has looked at everything.
-	calm bool
 	// dns is the server that ACME challenges are looked up at; nil without.
 	dns *dnsserver.Server
-	// close ends what the scenario has started.
-	close func()
+	// bare measures an ACME client without Kubernetes that does the same; nil for none.
+	bare func(ctx context.Context, r *run) (pace, error)
 }
 
 // snapshot is everything that is counted, at one time.
 type snapshot struct {
-	requests   counts
-	controller map[string]int
-	settled    bool
+	// requests are what the API server has counted, sent what the controller says that it has sent, by HTTP method alone.
+	requests, sent counts
+	// goingOn is how many requests there were in settleWithin if they did not end.
+	goingOn int
 	// cpu is the controller's.
 	cpu time.Duration
 }
 
-func (r *run) snapshot(ctx context.Context, c *controller) (snapshot, error) {
-	var s snapshot
-	var err error
-	if s.requests, s.settled, err = r.plane.settled(ctx); err != nil {
+func (r *run) snapshot(ctx context.Context, c *controller) (s snapshot, err error) {
+	if s.requests, s.goingOn, err = r.plane.settled(ctx); err != nil {
 		return s, err
 	}
-	if s.controller, err = c.requests(ctx); err != nil {
+	if s.sent, err = c.requests(ctx); err != nil {
 		return s, err
 	}
 	s.cpu, err = usage.CPU(c.PID())
 	return s, err
 }
 
-// issueAll issues a part, and tells what CPU time it took the API server: without the reading of its metrics, which
-// takes it more than a certificate does.
-func issueAll(ctx context.Context, r *run, w *workload, seen *observer, p part) (timing, time.Duration, error) {
-	server := r.plane.server.PID()
-	before, err := usage.CPU(server)
+func (s snapshot) since(before snapshot) snapshot {
+	return snapshot{s.requests.since(before.requests), s.sent.since(before.sent), s.goingOn, s.cpu - before.cpu}
+}
+
+// issueScenario measures what certificates cost, and what the API server, and an ACME client without Kubernetes, do. No
+// scenario prepares a Secret in the namespace that is measured: the ceiling deletes those.
+func issueScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
+	r.say("measuring ceilings")
+	secrets, err := secretCeiling(ctx, r)
 	if err != nil {
-		return timing{}, 0, err
+		return nil, err
 	}
-	t, err := loop(ctx, p.to-p.from, r.Concurrency, func(ctx context.Context, i int) error {
-		return issue(ctx, r, w, seen, p.from+i)
+	var bare pace
+	if work.bare != nil {
+		if bare, err = work.bare(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	if r.issued, err = r.issue(ctx, work, false); err != nil {
+		return nil, err
+	}
+	return append(r.issued.rows(r.scenario), r.issued.paces(r.scenario.name, secrets, bare)...), nil
+}
+
+// issue issues everything with a controller of its own. If asked for, it waits until that one is calm: until it has
+// looked at all that is there.
+func (r *run) issue(ctx context.Context, work *workload, calm bool) (out *cost, err error) {
+	err = r.withIssuer(ctx, work, func(c *controller) error {
+		if calm {
+			if err := c.calm(ctx); err != nil {
+				return err
+			}
+		}
+		r.say("issuing %d, %d at a time", r.Certificates, r.Concurrency)
+		out, err = r.issueParts(ctx, work, c)
+		return err
 	})
-	if err != nil {
-		return t, 0, err
-	}
-	after, err := usage.CPU(server)
-	return t, after - before, err
+	return out, err
 }
 
 // part is certificates from … to-1.
@@ -98,53 +116,61 @@ func parts(count int) []part {
 	return append(out, part{9 * tenth, count})
 }
 
-// measure issues everything and fills in the result.
-func measure(ctx context.Context, r *run, w *workload, c *controller, result *Scenario) error {
-	seen := newObserver(w)
-	if err := seen.start(ctx, r.plane.client); err != nil {
-		return err
+// issueParts issues everything, and looks at what is counted after each part.
+func (r *run) issueParts(ctx context.Context, work *workload, c *controller) (*cost, error) {
+	seen, err := r.observe(ctx, work)
+	if err != nil {
+		return nil, err
 	}
 	defer seen.stop()
 	first, err := r.snapshot(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var took timing
-	var server time.Duration
+	all := &cost{count: r.Certificates}
 	before := first
 	for _, p := range parts(r.Certificates) {
-		t, used, err := issueAll(ctx, r, w, seen, p)
+		t, err := r.issueAll(ctx, work, seen, p)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		took.add(t)
-		server += used
+		all.add(t)
 		after, err := r.snapshot(ctx, c)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		result.Parts = append(result.Parts, partOf(p, t, before, after))
+		one := &cost{count: p.to - p.from, snapshot: after.since(before), timing: t}
+		all.parts = append(all.parts, one.flat(fmt.Sprintf("certificates %d to %d", p.from+1, p.to))...)
 		before = after
 	}
-	result.Pace = took.pace()
-	result.ServerCPUMillisEach = millis(server) / float64(r.Certificates)
-	result.fill(first, before)
-	result.ResidentBytes, err = usage.Resident(c.PID())
-	return err
+	all.snapshot = before.since(first)
+	all.reads = all.requests.takeReads(all.sent[request{verb: http.MethodGet}] == 0)
+	all.resident, err = usage.Resident(c.PID())
+	return all, err
 }
 
-func partOf(p part, t timing, before, after snapshot) Part {
-	n := float64(p.to - p.from)
-	return Part{
-		From: p.from + 1, To: p.to, Pace: t.pace(),
-		RequestsEach:  float64(after.requests.since(before.requests).of(classWork).total()) / n,
-		CPUMillisEach: millis(after.cpu-before.cpu) / n,
+// issueAll issues a part, and tells what CPU time it took the API server: without the reading of its metrics, which
+// takes it more than a certificate does.
+func (r *run) issueAll(ctx context.Context, work *workload, seen *observer, p part) (timing, error) {
+	server := r.plane.server.PID()
+	before, err := usage.CPU(server)
+	if err != nil {
+		return timing{}, err
 	}
+	t, err := loop(ctx, p.to-p.from, r.Concurrency, func(ctx context.Context, i int) error {
+		return r.issueOne(ctx, work, seen, p.from+i)
+	})
+	if err != nil {
+		return t, err
+	}
+	after, err := usage.CPU(server)
+	t.server = after - before
+	return t, err
 }
 
-// issue creates one object and waits until the watch says that it is issued.
-func issue(ctx context.Context, r *run, w *workload, seen *observer, i int) error {
-	object := w.object(i)
+// issueOne creates one object and waits until the watch says that it is issued.
+func (r *run) issueOne(ctx context.Context, work *workload, seen *observer, i int) error {
+	object := work.object(i)
 	issued := seen.expect(object)
 	if err := r.plane.client.Create(ctx, object); err != nil {
 		return fmt.Errorf("create %s: %w", object.GetName(), err)
@@ -159,49 +185,4 @@ func issue(ctx context.Context, r *run, w *workload, seen *observer, i int) erro
 	case <-timeout.C:
 		return fmt.Errorf("%s is not issued after %s: %s", object.GetName(), issueWithin, seen.said(object))
 	}
-}
-
-// fill computes what a certificate costs from the state before and after all of them.
-func (s *Scenario) fill(before, after snapshot) {
-	n := float64(s.Certificates)
-	sent := map[string]int{}
-	for method := range maps.Keys(after.controller) {
-		sent[method] = after.controller[method] - before.controller[method]
-	}
-	diff := after.requests.since(before.requests)
-	s.OtherReads = rows(diff.takeReads(sent[http.MethodGet] == 0), n)
-	s.Settled = after.settled
-	s.Requests = rows(diff.of(classWork), n)
-	s.CacheRequests = rows(diff.of(classCache), n)
-	s.BackgroundRequests = rows(diff.of(classBackground), n)
-	s.RequestsEach = float64(diff.of(classWork).total()) / n
-	s.CPUMillisEach = millis(after.cpu-before.cpu) / n
-	s.ControllerRequestsEach = map[string]float64{}
-	for method, count := range sent {
-		if count != 0 {
-			s.ControllerRequestsEach[method] = float64(count) / n
-		}
-	}
-	s.Ratios = ratios(s)
-}
-
-// errWatchEnded is what waits end with when the watch does.
-var errWatchEnded = errors.New("the watch ended")
-
-// start watches. The watch is one request, not one for each certificate.
-func (o *observer) start(ctx context.Context, c client.WithWatch) error {
-	w, err := c.Watch(ctx, o.work.list, client.InNamespace(o.namespace()))
-	if err != nil {
-		return fmt.Errorf("watch what is issued: %w", err)
-	}
-	o.watch = w
-	go func() {
-		for event := range w.ResultChan() {
-			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted {
-				o.observe(object)
-			}
-		}
-		o.end(errWatchEnded)
-	}()
-	return nil
 }

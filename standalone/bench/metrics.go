@@ -2,10 +2,12 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,14 @@ type request struct {
 	verb, resource string
 	// code is the HTTP status of a refusal; 0 if the request was carried out.
 	code int
+}
+
+func (r request) String() string {
+	text := strings.TrimSpace(r.verb + " " + r.resource)
+	if r.code != 0 {
+		text += ", refused with " + strconv.Itoa(r.code)
+	}
+	return text
 }
 
 // class says in which part of the report a request stands.
@@ -106,6 +116,29 @@ func (c counts) total() int {
 	return total
 }
 
+// sorted is what there is, the most frequent first.
+func (c counts) sorted() []request {
+	return slices.SortedFunc(maps.Keys(c), func(a, b request) int {
+		return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a.resource, b.resource), cmp.Compare(a.verb, b.verb), cmp.Compare(a.code, b.code))
+	})
+}
+
+// row tells how many there are, and in words which.
+func (c counts) row(name string) Row {
+	var words []string
+	for _, kind := range c.sorted() {
+		words = append(words, fmt.Sprintf("%d %s", c[kind], kind))
+	}
+	return Row{Name: name, Value: float64(c.total()), Words: strings.Join(words, ", ")}
+}
+
+// none is the row of requests that should not be.
+func (c counts) none(name string) Row {
+	row := c.row(name)
+	row.Budget = new(0.0)
+	return row
+}
+
 // counted reads the API server's counters.
 func (p *plane) counted(ctx context.Context) (counts, error) {
 	text, err := p.set.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
@@ -163,34 +196,28 @@ func labels(m *dto.Metric) map[string]string {
 	return out
 }
 
-// settled waits until no more work is counted, and reports whether that came about.
-func (p *plane) settled(ctx context.Context) (counts, bool, error) {
+// settled waits until no more work is counted. If that does not come about, it tells how much was counted meanwhile.
+func (p *plane) settled(ctx context.Context) (now counts, goingOn int, err error) {
 	deadline := time.Now().Add(settleWithin)
-	tick := time.NewTicker(settleEvery)
-	defer tick.Stop()
-	var last counts
-	quiet := 0
-	for {
-		now, err := p.counted(ctx)
-		if err != nil {
-			return nil, false, err
+	first, err := p.counted(ctx)
+	now = first
+	for quiet := 0; err == nil && quiet < quietFor; quiet++ {
+		if time.Now().After(deadline) {
+			return now, max(1, now.since(first).of(classWork).total()), nil
 		}
-		if quiet++; last == nil || !maps.Equal(now.of(classWork), last.of(classWork)) {
-			quiet = 0
+		if err := sleep(ctx, settleEvery); err != nil {
+			return nil, 0, err
 		}
-		if last = now; quiet >= quietFor || time.Now().After(deadline) {
-			return now, quiet >= quietFor, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		case <-tick.C:
+		last := now
+		if now, err = p.counted(ctx); now.since(last).of(classWork).total() > 0 {
+			quiet = -1
 		}
 	}
+	return now, 0, err
 }
 
-// requests reads the controller's own counters: requests by HTTP method.
-func (c *controller) requests(ctx context.Context) (map[string]int, error) {
+// requests reads the controller's own counters, which tell requests apart by their HTTP method alone.
+func (c *controller) requests(ctx context.Context) (counts, error) {
 	page, err := usage.Page(ctx, c.metrics)
 	if err != nil {
 		return nil, fmt.Errorf("read the controller's metrics: %w", err)
@@ -199,9 +226,9 @@ func (c *controller) requests(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]int{}
+	out := counts{}
 	for _, m := range metrics {
-		out[labels(m)["method"]] += int(m.GetCounter().GetValue())
+		out[request{verb: labels(m)["method"]}] += int(m.GetCounter().GetValue())
 	}
 	return out, nil
 }

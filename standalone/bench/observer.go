@@ -1,6 +1,9 @@
 package bench
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/watch"
@@ -20,12 +23,29 @@ type observer struct {
 	ended error
 }
 
-func newObserver(w *workload) *observer {
-	return &observer{work: w, waiting: map[string]chan struct{}{}, words: map[string]string{}}
-}
+// errWatchEnded is what waits end with when the watch does.
+var errWatchEnded = errors.New("the watch ended")
 
-// namespace is where to watch: empty for objects without one.
-func (o *observer) namespace() string { return o.work.object(0).GetNamespace() }
+// observe watches what a scenario issues. The watch is one request, not one for each certificate.
+func (r *run) observe(ctx context.Context, work *workload) (*observer, error) {
+	// The namespace is empty for objects without one.
+	w, err := r.plane.client.Watch(ctx, work.list, client.InNamespace(work.object(0).GetNamespace()))
+	if err != nil {
+		return nil, fmt.Errorf("watch what is issued: %w", err)
+	}
+	o := &observer{work: work, watch: w, waiting: map[string]chan struct{}{}, words: map[string]string{}}
+	go func() {
+		for event := range w.ResultChan() {
+			if object, ok := event.Object.(client.Object); ok && event.Type != watch.Deleted {
+				o.observe(object)
+			}
+		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.ended = errWatchEnded
+	}()
+	return o, nil
+}
 
 // expect returns what is closed once the object is issued.
 func (o *observer) expect(object client.Object) <-chan struct{} {
@@ -63,12 +83,6 @@ func (o *observer) said(object client.Object) string {
 		return words
 	}
 	return "it has no condition: nobody has looked at it"
-}
-
-func (o *observer) end(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ended = err
 }
 
 func (o *observer) stop() { o.watch.Stop() }

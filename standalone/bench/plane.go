@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,10 +30,8 @@ import (
 const (
 	// startWithin bounds the start of the control plane, and of the controller until its issuer is ready.
 	startWithin = 2 * time.Minute
-	// pollEvery is how often starting things are looked at. Nothing is polled while certificates are under way.
-	pollEvery = 50 * time.Millisecond
-	// controllerNamespace and controllerAccount name the service account that the controller runs as.
-	controllerNamespace, controllerAccount = "cert-manager", "cert-manager"
+	// controllerNamespace is that of the controller, and the name of its service account.
+	controllerNamespace = "cert-manager"
 	// namespace is where everything that is measured happens.
 	namespace = "bench"
 )
@@ -123,19 +121,37 @@ type controller struct {
 	metrics, profiles string // URLs
 }
 
-// process is a command of chancery to run, and its service account.
-type process struct {
-	command, account string
-	arguments        []string
+// with runs the process of a workload until do is over. An error comes with the last words of the process.
+func (r *run) with(ctx context.Context, work *workload, do func(*controller) error) (err error) {
+	c, err := r.startController(ctx, work)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if err := do(c); err != nil {
+		return errors.Join(err, c.LastWords())
+	}
+	return nil
 }
 
-func controllerOf(work *workload) process {
-	return process{"controller", controllerAccount, work.controllerArguments}
+// withIssuer is with, where do starts when the issuer is ready.
+func (r *run) withIssuer(ctx context.Context, work *workload, do func(*controller) error) error {
+	return r.with(ctx, work, func(c *controller) error {
+		if err := r.issuerReady(ctx, c, work.issuer); err != nil {
+			return err
+		}
+		return do(c)
+	})
 }
 
-// startProcess runs a command as on a cluster: in its own process, with the rights of its service account.
-func startProcess(ctx context.Context, r *run, p process) (*controller, error) {
-	user, groups := controlplane.ServiceAccount(controllerNamespace, p.account)
+// startController runs the controller, or the CA injector, as on a cluster: in its own process, with the rights of its
+// service account.
+func (r *run) startController(ctx context.Context, work *workload) (c *controller, err error) {
+	command, account := "controller", controllerNamespace
+	if work.injector {
+		command, account = "cainjector", "cert-manager-cainjector"
+	}
+	user, groups := controlplane.ServiceAccount(controllerNamespace, account)
 	if r.other { // it may read and write what our role does not have
 		groups = append(groups, "system:masters")
 	}
@@ -147,77 +163,67 @@ func startProcess(ctx context.Context, r *run, p process) (*controller, error) {
 	if err := controlplane.WriteKubeconfig(kubeconfig, rc); err != nil {
 		return nil, err
 	}
-	metrics, err := port.Free(ctx)
-	if err != nil {
-		return nil, err
+	var ports [3]netip.AddrPort
+	for i := range ports {
+		if ports[i], err = port.Free(ctx); err != nil {
+			return nil, err
+		}
 	}
-	profiles, err := port.Free(ctx)
-	if err != nil {
-		return nil, err
+	metrics, profiles, healthz := ports[0].String(), ports[1].String(), ports[2].String()
+	if r.help == nil {
+		if r.help, err = child.HelpOf(r.Controller, command); err != nil {
+			return nil, err
+		}
 	}
-	healthz, err := port.Free(ctx)
-	if err != nil {
-		return nil, err
-	}
-	help, err := r.helpOf(p.command)
-	if err != nil {
-		return nil, err
-	}
-	arguments := append(help.Arguments(append([]string{
-		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-listen-address=" + metrics.String(),
-		"--internal-healthz-listen-address=" + healthz.String(), "--enable-profiling=true", "--profiler-address=" + profiles.String(),
+	arguments := r.help.Arguments(append([]string{
+		"--kubeconfig=" + kubeconfig, "--leader-elect=false", "--metrics-listen-address=" + metrics,
+		"--internal-healthz-listen-address=" + healthz, "--enable-profiling=true", "--profiler-address=" + profiles,
 		"--cluster-resource-namespace=" + controllerNamespace,
-	}, p.arguments...)...), r.arguments...)
-	c := &controller{metrics: "http://" + metrics.String() + "/metrics", profiles: "http://" + profiles.String() + "/debug/pprof/"}
+	}, work.arguments...)...)
+	if r.other {
+		arguments = append(arguments, r.OtherArguments...)
+	}
+	c = &controller{metrics: "http://" + metrics + "/metrics", profiles: "http://" + profiles + "/debug/pprof/"}
 	c.Process, err = child.Start(child.Program{Name: "the controller", Path: r.Controller, Arguments: arguments})
 	if err != nil {
 		return nil, err
 	}
-	err = c.Until(ctx, startWithin, "the controller serves its metrics", func(ctx context.Context) error {
+	if err := c.Until(ctx, startWithin, "the controller serves its metrics", func(ctx context.Context) error {
 		_, err := c.requests(ctx)
 		return err
-	})
-	if err != nil {
-		return nil, err
+	}); err != nil {
+		return nil, errors.Join(err, c.LastWords(), c.Stop())
 	}
 	return c, nil
 }
 
-// waitForIssuer waits until the ClusterIssuer is ready.
-func waitForIssuer(ctx context.Context, c client.Client, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	said := "it has no condition Ready: nobody has looked at it"
-	for {
+// issuerReady waits until the ClusterIssuer is ready.
+func (r *run) issuerReady(ctx context.Context, c *controller, name string) error {
+	return c.Until(ctx, startWithin, "ClusterIssuer "+name+" is ready", func(ctx context.Context) error {
 		issuer := &certmanagerv1.ClusterIssuer{}
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, issuer); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("waiting until ClusterIssuer %s is ready: %w: %s", name, err, said)
+		if err := r.plane.client.Get(ctx, client.ObjectKey{Name: name}, issuer); err != nil {
+			return err
 		}
-		if ready := certmanagerv1.FindIssuerCondition(issuer.Status.Conditions, certmanagerv1.IssuerConditionReady); ready != nil {
-			if ready.Status == cmmeta.ConditionTrue {
-				return nil
-			}
-			said = ready.Message
+		switch ready := certmanagerv1.FindIssuerCondition(issuer.Status.Conditions, certmanagerv1.IssuerConditionReady); {
+		case ready == nil:
+			return errors.New("it has no condition Ready: nobody has looked at it")
+		case ready.Status != cmmeta.ConditionTrue:
+			return errors.New(ready.Message)
+		default:
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until ClusterIssuer %s is ready: %w: %s", name, ctx.Err(), said)
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // secretCeiling measures how fast this API server makes Secrets of the size of a certificate's: about what every
 // request of ours costs.
-func secretCeiling(ctx context.Context, r *run) (*Ceiling, error) {
+func secretCeiling(ctx context.Context, r *run) (pace, error) {
 	const keySize, chainSize = 230, 1500
 	count := max(min(r.Certificates, 500), 10*r.Concurrency)
 	data := map[string][]byte{cmmeta.TLSPrivateKeyKey: make([]byte, keySize), cmmeta.TLSCertKey: make([]byte, chainSize)}
 	for _, value := range data {
 		if _, err := rand.Read(value); err != nil {
-			return nil, err
+			return pace{}, err
 		}
 	}
 	secrets := r.plane.set.CoreV1().Secrets(namespace)
@@ -226,10 +232,7 @@ func secretCeiling(ctx context.Context, r *run) (*Ceiling, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("measure the rate of creating Secrets: %w", err)
+		return pace{}, fmt.Errorf("measure the rate of creating Secrets: %w", err)
 	}
-	if err := secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		return nil, err
-	}
-	return &Ceiling{Name: "the API server creates Secrets", Unit: "Secrets", Pace: result.pace()}, nil
+	return result.pace(), secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 }

@@ -1,11 +1,16 @@
 package bench
 
 import (
-	"cmp"
-	"slices"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 )
 
-// Report is the result of a run. Its JSON form is for programs. "Each" means: for one certificate.
+// Report is the result of a run. Its JSON form is for programs.
 type Report struct {
 	// Kubernetes is the version of the API server.
 	Kubernetes string `json:"kubernetes"`
@@ -18,15 +23,6 @@ type Report struct {
 	Scenarios []Scenario `json:"scenarios"`
 }
 
-// Pace is how fast something goes.
-type Pace struct {
-	// P50Millis and P99Millis are quantiles of the latency in milliseconds.
-	P50Millis float64 `json:"p50Millis"`
-	P99Millis float64 `json:"p99Millis"`
-	// PerSecond is how many there were in a second.
-	PerSecond float64 `json:"perSecond"`
-}
-
 // Scenario is the result of one scenario.
 type Scenario struct {
 	// Name is that of the option, Title is for people.
@@ -36,116 +32,104 @@ type Scenario struct {
 	// be.
 	Controller string `json:"controller,omitempty"`
 	Failure    string `json:"failure,omitempty"`
-	// Certificates is how many were issued.
-	Certificates int `json:"certificates"`
-	// Requests that certificates cost, the user's own creation and all events included.
-	Requests []RequestRow `json:"requests"`
-	// RequestsEach is their sum, beside the budget of docs/performance.md.
-	RequestsEach  float64 `json:"requestsEach"`
-	RequestBudget int     `json:"requestBudget"`
-	// Settled is false if requests went on after all certificates were issued.
-	Settled bool `json:"settled"`
-	// CacheRequests are LISTs and WATCHes in the same time, the one of this program included.
-	CacheRequests []RequestRow `json:"cacheRequests"`
-	// BackgroundRequests are what an idle cluster does too.
-	BackgroundRequests []RequestRow `json:"backgroundRequests"`
-	// OtherReads are GETs of the control plane's own controllers.
-	OtherReads []RequestRow `json:"otherReads"`
-	// ControllerRequestsEach is what the controller says it has sent, by HTTP method. What the API server counts beyond
-	// that and the user's creation comes from the control plane's own controllers.
-	ControllerRequestsEach map[string]float64 `json:"controllerRequestsEach"`
-	// Pace runs from before the creation until a watch shows that the certificate is issued.
-	Pace Pace `json:"pace"`
-	// CPUMillisEach is the controller's CPU time in milliseconds.
-	CPUMillisEach float64 `json:"cpuMillisEach"`
-	// ServerCPUMillisEach is the CPU time of API server and etcd, in milliseconds.
-	ServerCPUMillisEach float64 `json:"serverCPUMillisEach"`
-	// ResidentBytes is the controller's memory at the end.
-	ResidentBytes int64 `json:"residentBytes"`
-	// Ceilings measured on the same control plane.
-	Ceilings []Ceiling `json:"ceilings"`
-	// Ratios compare with them.
-	Ratios []Ratio `json:"ratios"`
-	// Parts are the run in sequence, to see whether the last certificates cost what the first did.
-	Parts []Part `json:"parts"`
-	// Rest is what they cost when they are in order; nil in other scenarios.
-	Rest *Rest `json:"rest,omitempty"`
-	// Shims is what the Ingresses and Gateways cost that ask for them; nil in other scenarios.
-	Shims *Shims `json:"shims,omitempty"`
-	// Waiting is what they cost while they cannot be issued; nil in other scenarios, and nothing is issued in this one.
-	Waiting *Waiting `json:"waiting,omitempty"`
-	// Hanging is what they take beside a namespace whose servers never answer; nil in other scenarios.
-	Hanging *Hanging `json:"hanging,omitempty"`
-	// Hostile is what they take beside a namespace that attacks; nil in other scenarios.
-	Hostile *Hostile `json:"hostile,omitempty"`
-	// Injection is what the CA injector costs; nil in other scenarios, and nothing is issued in this one.
-	Injection *Injection `json:"injection,omitempty"`
+	// Rows are what was measured. "Each" means: for one certificate.
+	Rows []Row `json:"rows"`
 }
 
-// RequestRow counts one kind of request.
-type RequestRow struct {
-	// Verb is the API server's: APPLY is a server-side apply, LIST and WATCH are reads of many.
-	Verb string `json:"verb"`
-	// Resource is in the plural, with the subresource after a slash.
-	Resource string `json:"resource"`
-	// Code is the HTTP status of refused requests; 0 for those that were carried out.
-	Code  int     `json:"code,omitempty"`
-	Count int     `json:"count"`
-	Each  float64 `json:"each"`
-}
-
-// Ceiling is what the parts that we build on reach without us.
-type Ceiling struct {
-	// Name says what does what; Unit is what is counted.
-	Name string `json:"name"`
-	Unit string `json:"unit"`
-	Pace Pace   `json:"pace"`
-}
-
-// Ratio compares a result with a ceiling.
-type Ratio struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-}
-
-// Part is some of the certificates of a run, counted from 1.
-type Part struct {
-	From          int     `json:"from"`
-	To            int     `json:"to"`
-	RequestsEach  float64 `json:"requestsEach"`
-	CPUMillisEach float64 `json:"cpuMillisEach"`
-	Pace          Pace    `json:"pace"`
-}
-
-// rows orders counts: the most frequent first.
-func rows(c counts, n float64) []RequestRow {
-	out := make([]RequestRow, 0, len(c))
-	for r, count := range c {
-		out = append(out, RequestRow{Verb: r.verb, Resource: r.resource, Code: r.code, Count: count, Each: float64(count) / n})
-	}
-	slices.SortFunc(out, func(a, b RequestRow) int {
-		return cmp.Or(-cmp.Compare(a.Count, b.Count), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Verb, b.Verb), cmp.Compare(a.Code, b.Code))
-	})
-	return out
-}
-
-// ratios compares a scenario with its ceilings.
-func ratios(s *Scenario) []Ratio {
-	var out []Ratio
-	for i, c := range s.Ceilings {
-		if i == 0 {
-			// Each request costs about a Secret: this is how close we come to the limit that their number sets.
-			out = append(out, Ratio{"share of the rate that the API server allows for that many requests", s.Pace.PerSecond * s.RequestsEach / c.Pace.PerSecond})
-			continue
+// add adds what was measured. What a number of zero was to be divided by is not: a process that needed less CPU time
+// than the kernel counts has none.
+func (s *Scenario) add(rows ...Row) {
+	for _, row := range rows {
+		if !math.IsNaN(row.Value) && !math.IsInf(row.Value, 0) {
+			s.Rows = append(s.Rows, row)
 		}
-		out = append(out,
-			Ratio{"latency p50, times the bare client's", s.Pace.P50Millis / c.Pace.P50Millis},
-			Ratio{"latency p99, times the bare client's", s.Pace.P99Millis / c.Pace.P99Millis},
-			Ratio{"rate, share of the bare client's", s.Pace.PerSecond / c.Pace.PerSecond},
-		)
 	}
-	if s.ServerCPUMillisEach > 0 {
-		out = append(out, Ratio{"controller's CPU, times the API server's and etcd's", s.CPUMillisEach / s.ServerCPUMillisEach})
+}
+
+// Row is one number that was measured.
+type Row struct {
+	// Name says what the number is about. Of several numbers about the same, which are printed in one line, Part says
+	// which this is.
+	Name string `json:"name"`
+	Part string `json:"part,omitempty"`
+	// Value is the number, to be read with its Unit.
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit,omitempty"`
+	// Budget is what the value should not exceed; nil if there is none for so many certificates or objects.
+	Budget *float64 `json:"budget,omitempty"`
+	// Words say what the value is made of, or what the budget is for.
+	Words string `json:"words,omitempty"`
+}
+
+// mebibytes is a row of so many bytes.
+func mebibytes(name string, bytes int64) Row {
+	return Row{Name: name, Value: float64(bytes) / (1 << 20), Unit: "MiB"}
+}
+
+func (r Row) exceeded() bool { return r.Budget != nil && r.Value > *r.Budget }
+
+// String implements fmt.Stringer.
+func (r Row) String() string { return r.Name + ": " + r.text() }
+
+// text is the row without its name.
+func (r Row) text() string {
+	var text strings.Builder
+	if r.Part != "" {
+		text.WriteString(r.Part + " ")
 	}
-	return out
+	text.WriteString(quantity(r.Value, r.Unit))
+	if r.Budget != nil {
+		text.WriteString(", budget " + quantity(*r.Budget, r.Unit))
+	}
+	if r.exceeded() {
+		text.WriteString(": EXCEEDED")
+	}
+	if r.Words != "" {
+		text.WriteString(" (" + r.Words + ")")
+	}
+	return text.String()
+}
+
+// quantity is a number with its unit, and with two decimals at most.
+func quantity(n float64, unit string) string {
+	return strings.TrimSpace(strconv.FormatFloat(math.Round(n*100)/100, 'f', -1, 64) + " " + unit)
+}
+
+// WriteText prints the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	if _, err := fmt.Fprintf(w, "Kubernetes %s, %d CPUs, %d certificates in each scenario, %d at a time.\n",
+		r.Kubernetes, r.CPUs, r.Certificates, r.Concurrency); err != nil {
+		return err
+	}
+	for i := range r.Scenarios {
+		if err := r.Scenarios[i].writeText(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeText prints a line for each name, with the rows of that name in columns.
+func (s *Scenario) writeText(w io.Writer) error {
+	var text bytes.Buffer
+	text.WriteString("\n" + s.Name + ": " + s.Title)
+	if s.Controller != "" {
+		text.WriteString(", by " + s.Controller)
+	}
+	text.WriteString("\n")
+	if s.Failure != "" {
+		text.WriteString("\n  NOT MEASURED: " + s.Failure)
+	}
+	for i, row := range s.Rows {
+		if i == 0 || row.Name != s.Rows[i-1].Name {
+			text.WriteString("\n  " + row.Name)
+		}
+		text.WriteString("\t" + row.text())
+	}
+	text.WriteString("\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if _, err := t.Write(text.Bytes()); err != nil {
+		return err
+	}
+	return t.Flush()
 }

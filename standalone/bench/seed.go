@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,11 +24,15 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// seedBatch is how many objects go into etcd in one transaction; etcd takes 128 at most.
 const (
+	// seedBatch is how many objects go into etcd in one transaction; etcd takes 128 at most.
 	seedBatch = 120
 	// seedBytes bounds a transaction too: etcd takes 1.5 MiB.
 	seedBytes = 1 << 20
+	// unrelatedSize is what a Secret weighs that is none of ours, in bytes.
+	unrelatedSize = 10_000
+	// unrelatedNamespace holds them.
+	unrelatedNamespace = "unrelated"
 )
 
 // seeder writes objects into the storage of the control plane, past the API server: ten thousand certificates in
@@ -142,34 +147,47 @@ func (s issuedObjects) copyTo(ctx context.Context, to *seeder, name string) erro
 	)
 }
 
-// seedUnrelated makes Secrets such as releases of others are kept in.
-func (r *run) seedUnrelated(ctx context.Context, to *seeder, count int) error {
+// addUnrelated makes Secrets such as releases of others are kept in.
+func (r *run) addUnrelated(ctx context.Context) error {
 	body := make([]byte, unrelatedSize)
 	if _, err := rand.Read(body); err != nil {
 		return err
 	}
-	made, err := r.plane.set.CoreV1().Secrets(unrelatedNamespace).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "release", Labels: map[string]string{"owner": "somebody"}}, Data: map[string][]byte{"release": body},
-	}, metav1.CreateOptions{})
+	if err := r.plane.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: unrelatedNamespace}}); err != nil {
+		return err
+	}
+	one := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"release": base64.StdEncoding.EncodeToString(body)},
+	}}
+	one.SetNamespace(unrelatedNamespace)
+	one.SetName("release")
+	one.SetLabels(map[string]string{"owner": "somebody"})
+	if err := r.plane.client.Create(ctx, one); err != nil {
+		return err
+	}
+	return r.seedCopies(ctx, "secrets", one, r.Unrelated-1, func(i int, other *unstructured.Unstructured) error {
+		other.SetName("release-" + strconv.Itoa(i))
+		return nil
+	})
+}
+
+// seedCopies stores copies of an object that the API server has accepted; rename gives each a name.
+func (r *run) seedCopies(
+	ctx context.Context, directory string, one *unstructured.Unstructured, count int, rename func(i int, other *unstructured.Unstructured) error,
+) error {
+	to, err := newSeeder(r.plane)
 	if err != nil {
 		return err
 	}
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(made)
-	if err != nil {
-		return err
-	}
-	one := &unstructured.Unstructured{Object: object}
-	one.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	one.SetResourceVersion("")
-	for i := range count - 1 {
+	one.SetResourceVersion("") // it is not stored
+	for i := range count {
 		other := one.DeepCopy()
 		other.SetUID(uuid.NewUUID())
-		other.SetName("release-" + strconv.Itoa(i))
-		if err := to.put(ctx, "secrets", other); err != nil {
-			return err
+		if err = errors.Join(rename(i, other), to.put(ctx, directory, other)); err != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(err, to.close(ctx))
 }
 
 // seededName is that of Certificate i of those that were not issued but copied.

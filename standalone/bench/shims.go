@@ -19,21 +19,13 @@ import (
 // shimMemory is the budget of 1,000 Ingresses and 500 Gateways, beside their Certificates.
 const shimMemory = 20 << 20
 
-// Shims is the cost of annotated Ingresses and Gateways whose certificates are in order.
-type Shims struct {
-	Ingresses int `json:"ingresses"`
-	Gateways  int `json:"gateways"`
-
-	AtRest
-}
-
 // prepareShims lets Ingresses ask for the certificates, and a Gateway after every second Ingress.
 func prepareShims(ctx context.Context, r *run) (*workload, error) {
 	work, err := prepareCA(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	work.controllerArguments = append(work.controllerArguments, "--enable-gateway-api")
+	work.arguments = append(work.arguments, "--enable-gateway-api")
 	work.object = asking
 	return work, r.defineGateways(ctx)
 }
@@ -93,29 +85,26 @@ func (r *run) defineGateways(ctx context.Context) error {
 	})
 }
 
-// restShims starts the controller on what is in order, and then without the Ingresses and Gateways, whose Certificates
-// stay.
-func restShims(ctx context.Context, r *run, work *workload, result *Scenario) error {
-	out := &Shims{Gateways: r.Certificates / 3, AtRest: AtRest{Budget: shimMemory, WindowSeconds: r.Window.Seconds()}}
-	out.Ingresses = r.Certificates - out.Gateways
-	r.say("%s: starting on %d Ingresses and %d Gateways", result.Name, out.Ingresses, out.Gateways)
-	before, _, err := r.plane.settled(ctx)
+// shimsScenario issues certificates, starts the controller on what is in order, and then without the Ingresses and
+// Gateways, whose Certificates stay.
+func shimsScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
+	rows, err := issueScenario(ctx, r, work)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = r.startAtRest(ctx, controllerOf(work), func(c *controller) error { return out.measure(ctx, r, c, before) })
+	objects := fmt.Sprintf("%d Ingresses and %d Gateways", r.Certificates-r.Certificates/3, r.Certificates/3)
+	r.say("starting on %s", objects)
+	with, rest, err := r.restOn(ctx, work, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.orphan(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	r.say("%s: starting on their Certificates alone", result.Name)
-	result.Shims = out
-	return r.startAtRest(ctx, controllerOf(work), func(c *controller) (err error) {
-		out.Alone, err = c.memory(ctx)
-		return err
-	})
+	r.say("starting on their Certificates alone")
+	without, err := r.memoryAtRest(ctx, work)
+	rows = append(rows, objectsAtRest(objects, "their Certificates alone", with, without, shimMemory, "1,000 and 500")...)
+	return append(rows, rest...), err
 }
 
 // orphan deletes the Ingresses and Gateways, and leaves their Certificates.
@@ -141,8 +130,4 @@ func (r *run) orphan(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (o *Shims) writeText(t *table) {
-	o.AtRest.writeText(t, fmt.Sprintf("%d Ingresses and %d Gateways", o.Ingresses, o.Gateways), "their Certificates alone", "1,000 and 500")
 }

@@ -75,8 +75,8 @@ func TestBenchMeasuresAnotherController(t *testing.T) {
 	broken := tool.Script(t, "#!/bin/sh\necho no such thing; exit 3\n")
 	for other, check := range map[string]func(bench.Scenario) bool{
 		controller: func(s bench.Scenario) bool {
-			last := s.Ratios[len(s.Ratios)-1]
-			return s.Failure == "" && s.RequestsEach >= 3 && s.RequestsEach <= 6 && strings.HasSuffix(last.Name, "times ours") && last.Value > 0
+			each, last := rowOf(t, s, "requests for each certificate", ""), s.Rows[len(s.Rows)-1]
+			return s.Failure == "" && each.Value >= 3 && each.Value <= 6 && strings.HasSuffix(last.Name, "times ours") && last.Value > 0
 		},
 		broken: func(s bench.Scenario) bool {
 			return strings.Contains(s.Failure, "ended by itself") && strings.Contains(s.Failure, "no such thing")
@@ -96,21 +96,51 @@ func TestBenchMeasuresAnotherController(t *testing.T) {
 	}
 }
 
+// rowOf returns the row of a scenario whose name begins so, and whose part is that.
+func rowOf(t *testing.T, s bench.Scenario, name, part string) bench.Row {
+	t.Helper()
+	for _, row := range s.Rows {
+		if strings.HasPrefix(row.Name, name) && row.Part == part {
+			return row
+		}
+	}
+	t.Errorf("%s: there is no row %q, %q: %v", s.Name, name, part, s.Rows)
+	return bench.Row{}
+}
+
+// wantPositive: all these rows are measured. They have no part.
+func wantPositive(t *testing.T, s bench.Scenario, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if row := rowOf(t, s, name, ""); row.Value <= 0 {
+			t.Errorf("%s: %q is not measured: %v", s.Name, name, row)
+		}
+	}
+}
+
 // wantWithin: a scenario costs no more than its budget, and all of it is measured.
 func wantWithin(t *testing.T, s bench.Scenario, budget int) {
 	t.Helper()
-	if s.RequestBudget != budget {
-		t.Errorf("%s has the budget %d, want %d", s.Name, s.RequestBudget, budget)
+	each := rowOf(t, s, "requests for each certificate", "")
+	if each.Budget == nil || *each.Budget != float64(budget) {
+		t.Errorf("%s: %v, want the budget %d", s.Name, each, budget)
 	}
 	// Three is what the least takes: create, approve, sign.
-	if s.RequestsEach > float64(budget) || s.RequestsEach < 3 || !s.Settled {
-		t.Errorf("%s: %.2f requests each, budget %d, settled %v: %+v", s.Name, s.RequestsEach, budget, s.Settled, s.Requests)
+	if each.Value > float64(budget) || each.Value < 3 {
+		t.Errorf("%s: %v: %v", s.Name, each, s.Rows)
 	}
-	if late := 600.0; s.Name == "late-dns01" && s.Pace.P50Millis < late {
-		t.Errorf("half of the certificates took %.0f ms: no self check has failed", s.Pace.P50Millis)
+	if on := rowOf(t, s, "requests in the", ""); on.Value > 0 {
+		t.Errorf("%s: %v", s.Name, on)
 	}
-	if len(s.ControllerRequestsEach) == 0 || s.Pace.PerSecond <= 0 || s.ResidentBytes <= 0 || len(s.Ceilings) == 0 {
-		t.Errorf("%s: not everything is measured: %+v", s.Name, s)
+	if late, p50 := 600.0, rowOf(t, s, s.Name, "p50"); s.Name == "late-dns01" && p50.Value < late {
+		t.Errorf("half of the certificates took %.0f ms: no self check has failed", p50.Value)
+	}
+	wantPositive(t, s, "the controller has sent", "share of the rate", "controller's resident memory")
+	if s.Name == "acme-dns01" || s.Name == "acme-http01" {
+		wantPositive(t, s, "rate, share of the bare client's")
+	}
+	if rate := rowOf(t, s, s.Name, "per second"); rate.Value <= 0 {
+		t.Errorf("%s: no rate is measured", s.Name)
 	}
 }
 
@@ -130,20 +160,25 @@ func TestWaitingCostsQuestionsOnly(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if len(report.Scenarios) != 1 || report.Scenarios[0].Waiting == nil {
+	if len(report.Scenarios) != 1 {
 		t.Fatalf("nothing is measured: %s", stdout)
 	}
-	w := report.Scenarios[0].Waiting
-	if w.Challenges != 4 || w.InFlight != 4 || w.WindowSeconds != 10 || len(w.Requests) != 0 || w.OtherQuestions != 0 {
-		t.Errorf("%d of %d in flight, requests %v, %d other questions", w.InFlight, w.Challenges, w.Requests, w.OtherQuestions)
+	waiting := report.Scenarios[0]
+	for name, want := range map[string]float64{
+		"challenges that wait": 4, "… of them in flight": 4, "measured for": 10, "requests to the API server": 0, "other questions": 0,
+	} {
+		if row := rowOf(t, waiting, name, ""); row.Value != want {
+			t.Errorf("%v, want %v", row, want)
+		}
 	}
 	// A window of one period may begin or end within a round.
-	if w.Checks < 0.5 || w.Checks > 1.5 {
-		t.Errorf("%.2f questions for each record and period", w.Checks)
+	if checks := rowOf(t, waiting, "questions for the record", ""); checks.Value < 0.5 || checks.Value > 1.5 {
+		t.Errorf("%.2f questions for each record and period", checks.Value)
 	}
-	if w.CPUBudgetPercent != 5 || report.Scenarios[0].ResidentBytes <= 0 {
-		t.Errorf("not everything is measured: %+v", report.Scenarios[0])
+	if cpu := rowOf(t, waiting, "controller's CPU", ""); cpu.Budget == nil || *cpu.Budget != 5 {
+		t.Errorf("the budget of the CPU is not 5 %%: %v", cpu)
 	}
+	wantPositive(t, waiting, "controller's resident memory")
 }
 
 // The scenario hanging measures certificates alone, and beside servers that never answer.
@@ -162,13 +197,21 @@ func TestBenchBesideSilentServers(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		t.Fatalf("%v: %s", err, stdout)
 	}
-	if len(report.Scenarios) != 1 || report.Scenarios[0].Hanging == nil {
+	if len(report.Scenarios) != 1 {
 		t.Fatalf("nothing is measured: %s", stdout)
 	}
-	h := report.Scenarios[0].Hanging
-	if h.Issuers != 20 || h.Certificates != 2 || h.Calls[0] < 1 || h.Alone.P50Millis <= 0 || h.Beside.P50Millis <= 0 || h.Ratio <= 0 {
-		t.Errorf("not everything is measured: %+v", h)
+	hanging := report.Scenarios[0]
+	if issuers, asked := rowOf(t, hanging, "issuers of another namespace", ""), rowOf(t, hanging, "its certificates", ""); issuers.Value != 20 || asked.Value != 2 {
+		t.Errorf("%v issuers, %v certificates hang", issuers.Value, asked.Value)
 	}
+	for _, row := range []bench.Row{
+		rowOf(t, hanging, "calls to such servers", "at the beginning"), rowOf(t, hanging, "alone", "p50"), rowOf(t, hanging, "beside them", "p50"),
+	} {
+		if row.Value <= 0 {
+			t.Errorf("not measured: %v", row)
+		}
+	}
+	wantPositive(t, hanging, "latency p50 beside them")
 }
 
 func TestBenchNeedsTheController(t *testing.T) {
