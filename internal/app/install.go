@@ -138,7 +138,7 @@ func fillKinds(ctx context.Context, rc *rest.Config, namespace string) error {
 	if err != nil || len(away) > 0 {
 		return err
 	}
-	if _, err := externalissuers.Write(ctx, clients.CoreV1().ConfigMaps(namespace), externalissuers.Owner, namespace, entries); err != nil {
+	if err := externalissuers.Write(ctx, clients.CoreV1().ConfigMaps(namespace), externalissuers.Owner, namespace, entries); err != nil {
 		return fmt.Errorf("apply ConfigMap %s: %w", api.ExternalIssuersName, err)
 	}
 	return nil

@@ -18,7 +18,7 @@ var sizes = map[string]struct {
 	hundreds int
 	why      string
 }{
-	".":             {609, "the webhook decodes little of a request, and in turn; an Order encodes solvers only for Challenges that it makes"},
+	".":             {610, "whose the entries of the table of external issuers are is read from the table, so that a start writes nothing"},
 	"deploy/images": {4, "as it was at the first count"},
 	"dnsproviders":  {29, "as it was at the first count"},
 	"e2e":           {14, "as it was at the first count"},

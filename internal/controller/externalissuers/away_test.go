@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -19,6 +20,51 @@ import (
 
 	"chancery.dev/api"
 )
+
+// applied says that somebody has applied these entries.
+func applied(manager string, kinds ...string) metav1.ManagedFieldsEntry {
+	fields := []string{`".":{}`}
+	for _, kind := range kinds {
+		fields = append(fields, `"f:`+kind+`":{}`)
+	}
+	raw := []byte(`{"f:data":{` + strings.Join(fields, ",") + `}}`)
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(string(raw))}
+}
+
+// TestUpToDate: the table is written if and only if an entry that is ours is not what it is to be.
+func TestUpToDate(t *testing.T) {
+	t.Parallel()
+	k, err := New(Options{Config: &rest.Config{Host: "http://unused.invalid"}, HTTP: http.DefaultClient, Namespace: api.ExternalIssuersNamespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.entries = map[string]string{"Ox.x.example.com": "oxen Cluster", "Cow.x.example.com": "kine Cluster"}
+	const ox, cow, old = "Ox.x.example.com", "Cow.x.example.com", "Old.x.example.com"
+	for what, table := range map[string]struct {
+		ours, theirs []string
+		data         map[string]string
+		want         bool
+	}{
+		"as it should be":                       {[]string{ox, cow}, nil, k.entries, true},
+		"another's entry beside ours":           {[]string{ox, cow}, []string{old}, map[string]string{ox: "oxen Cluster", cow: "kine Cluster", old: "x"}, true},
+		"another has set one otherwise":         {[]string{ox}, []string{cow}, map[string]string{ox: "oxen Cluster", cow: "cattle Cluster"}, true},
+		"another has set one as we would":       {[]string{ox}, []string{cow}, k.entries, false},
+		"one is missing":                        {[]string{ox}, nil, map[string]string{ox: "oxen Cluster"}, false},
+		"one is over":                           {[]string{ox, cow, old}, nil, map[string]string{ox: "oxen Cluster", cow: "kine Cluster", old: "x"}, false},
+		"one has another value":                 {[]string{ox, cow}, nil, map[string]string{ox: "oxen Cluster", cow: "kine Namespaced"}, false},
+		"one is nobody's and has another value": {[]string{ox}, nil, map[string]string{ox: "oxen Cluster", cow: "kine Namespaced"}, false},
+	} {
+		err := k.table.GetStore().Replace([]any{&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName, ManagedFields: []metav1.ManagedFieldsEntry{
+				applied("somebody", table.theirs...), applied(Owner, table.ours...), {Manager: "no fields"},
+			}},
+			Data: table.data,
+		}}, "")
+		if got := k.upToDate(); err != nil || got != table.want {
+			t.Errorf("%s: %v, %t", what, err, got)
+		}
+	}
+}
 
 // TestServerIsAway: while the API server of a group is away, the entries of the group stay; those of a group that is
 // not served go. Once it is back, what it serves counts.
@@ -49,8 +95,12 @@ func TestServerIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = k.table.GetStore().Add(&corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName},
-		Data:       map[string]string{"Cow.away.example.com": "kine Namespaced", "Old.gone.example.com": "oldies Cluster"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName, ManagedFields: []metav1.ManagedFieldsEntry{
+			applied(Owner, "Cow.away.example.com", "Old.gone.example.com"), applied("somebody", "Policy.away.example.com"),
+		}},
+		Data: map[string]string{
+			"Cow.away.example.com": "kine Namespaced", "Old.gone.example.com": "oldies Cluster", "Policy.away.example.com": "policies Cluster",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +154,7 @@ func TestDefinitionMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.learn(t.Context(), name); err != nil || k.entries["Ox.new.example.com"] != "oxen "+scope {
+		if err := k.learn(t.Context(), name); err != nil || k.entries["Ox.new.example.com"] != "oxen "+scope {
 			t.Errorf("%s: %v, %q", scope, err, k.entries)
 		}
 	}

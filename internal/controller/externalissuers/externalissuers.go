@@ -6,6 +6,7 @@ package externalissuers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,10 +71,10 @@ type Keeper struct {
 	crds    toolscache.SharedIndexInformer
 	table   toolscache.SharedIndexInformer
 
-	// entries are what the table is to have, written is what it has got, at which resource version. Entries are nil
-	// before discovery.
-	entries, written map[string]string
-	at               string
+	// entries are what the table is to have; nil before discovery.
+	entries map[string]string
+	// changed says that the entries, or the table, may have changed since they were compared.
+	changed bool
 	// belongs are the labels and annotations of the table: who has made it says there that it is theirs.
 	belongs metav1.ObjectMeta
 	// seen are the definitions that the entries are from.
@@ -157,8 +158,11 @@ func (k *Keeper) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, k.queue.ShutDown)()
 	// Without a table, the API server refuses every write of a CertificateRequest's status: there has to be one at
 	// once.
-	if _, err := k.write(ctx, Owner+"-table", nil); err != nil {
-		k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
+	tables := k.clients.CoreV1().ConfigMaps(k.o.Namespace)
+	if _, err := tables.Get(ctx, api.ExternalIssuersName, metav1.GetOptions{}); err != nil {
+		if err := Write(ctx, tables, Owner+"-table", k.o.Namespace, nil); err != nil {
+			k.o.Log.Error(err, "cannot make the table of external issuers: grant the right, or run chancery install again")
+		}
 	}
 	go k.crds.RunWithContext(ctx)
 	go k.table.RunWithContext(ctx)
@@ -183,38 +187,46 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // sync looks at the definition of a name, or at the table if there is none.
 func (k *Keeper) sync(ctx context.Context, name string) error {
-	if k.entries == nil || k.away && name == "" {
+	stored := k.stored()
+	if stored != nil {
+		k.belongs = metav1.ObjectMeta{Labels: stored.Labels, Annotations: stored.Annotations}
+	}
+	names := []string{name}
+	if first := k.entries == nil; first || k.away && name == "" {
 		if err := k.discover(); err != nil {
 			return err
 		}
+		if first { // what was made just now is not discovered yet
+			names = k.crds.GetStore().ListKeys()
+		}
 	}
-	changed := name == ""
-	if name != "" {
-		var err error
-		if changed, err = k.learn(ctx, name); err != nil {
+	for _, each := range names {
+		if err := k.learn(ctx, each); err != nil {
 			return err
 		}
 	}
-	if !changed || k.upToDate() {
-		return nil
+	if k.changed = k.changed || name == ""; k.changed && !k.upToDate() {
+		if err := k.put(ctx, stored != nil); err != nil {
+			return err
+		}
 	}
-	if err := k.restore(ctx); err != nil {
-		return err
+	k.changed = false
+	return nil
+}
+
+// put writes the entries.
+func (k *Keeper) put(ctx context.Context, there bool) error {
+	if !there {
+		if err := k.restore(ctx); err != nil {
+			return err
+		}
 	}
-	applied, err := k.write(ctx, Owner, k.entries)
-	if err == nil {
-		k.written, k.at = maps.Clone(k.entries), applied.ResourceVersion
-	}
-	return err
+	return Write(ctx, k.clients.CoreV1().ConfigMaps(k.o.Namespace), Owner, k.o.Namespace, k.entries)
 }
 
 // restore makes a table that was deleted anew, with the labels and annotations that it had: Helm, for example, takes
 // only what is marked as its own into a release.
 func (k *Keeper) restore(ctx context.Context) error {
-	if stored := k.stored(); stored != nil {
-		k.belongs = metav1.ObjectMeta{Labels: stored.Labels, Annotations: stored.Annotations}
-		return nil
-	}
 	// A field manager of its own: to apply the table by another one would take the labels away again.
 	table := acv1.ConfigMap(api.ExternalIssuersName, k.o.Namespace).WithLabels(k.belongs.Labels).WithAnnotations(k.belongs.Annotations)
 	_, err := k.clients.CoreV1().ConfigMaps(k.o.Namespace).Apply(ctx, table, metav1.ApplyOptions{FieldManager: Owner + "-restored"})
@@ -224,23 +236,19 @@ func (k *Keeper) restore(ctx context.Context) error {
 	return nil
 }
 
-func (k *Keeper) write(ctx context.Context, owner string, entries map[string]string) (*corev1.ConfigMap, error) {
-	return Write(ctx, k.clients.CoreV1().ConfigMaps(k.o.Namespace), owner, k.o.Namespace, entries)
-}
-
 // Write applies entries to the table of a namespace, as those of a field manager. An entry that somebody else has set
 // to another value stays: whoever keeps it in a repository would set it again.
-func Write(ctx context.Context, tables corev1client.ConfigMapInterface, owner, namespace string, entries map[string]string) (*corev1.ConfigMap, error) {
+func Write(ctx context.Context, tables corev1client.ConfigMapInterface, owner, namespace string, entries map[string]string) error {
 	entries = maps.Clone(entries)
 	for {
 		table := acv1.ConfigMap(api.ExternalIssuersName, namespace).WithData(entries)
-		applied, err := tables.Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner})
+		_, err := tables.Apply(ctx, table, metav1.ApplyOptions{FieldManager: owner})
 		left := len(entries)
 		for _, conflict := range Conflicts(err) {
 			delete(entries, strings.TrimPrefix(conflict.Field, ".data."))
 		}
 		if len(entries) == left {
-			return applied, err
+			return err
 		}
 	}
 }
@@ -263,11 +271,42 @@ func (k *Keeper) stored() *corev1.ConfigMap {
 	return table
 }
 
-// upToDate reports whether the table has the entries. Once others have written the table, that is not known: chancery
-// install may have added entries as ours that are over.
+// upToDate reports whether the entries of the table that are ours are what they are to be. Those that others have set
+// to another value are not ours.
 func (k *Keeper) upToDate() bool {
 	stored := k.stored()
-	return stored != nil && stored.ResourceVersion == k.at && maps.Equal(k.written, k.entries)
+	if stored == nil {
+		return false
+	}
+	ours, others := owned(stored)
+	wanted := maps.Clone(k.entries)
+	maps.DeleteFunc(wanted, func(kind, entry string) bool { return others[kind] && stored.Data[kind] != entry })
+	return maps.Equal(ours, wanted)
+}
+
+// owned returns the entries of a table that Owner has applied, and which entries others have set. Whoever else writes
+// the table may have removed some of Owner's since, or added some: chancery install applies as Owner, too.
+func owned(table *corev1.ConfigMap) (ours map[string]string, others map[string]bool) {
+	ours, others = map[string]string{}, map[string]bool{}
+	for _, by := range table.ManagedFields {
+		var fields struct {
+			Data map[string]struct{} `json:"f:data"`
+		}
+		if by.FieldsV1 == nil || json.Unmarshal(by.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		for field := range fields.Data {
+			kind, is := strings.CutPrefix(field, "f:")
+			switch {
+			case !is: // that there are data at all
+			case by.Manager == Owner && by.Operation == metav1.ManagedFieldsOperationApply:
+				ours[kind] = table.Data[kind]
+			default:
+				others[kind] = true
+			}
+		}
+	}
+	return ours, others
 }
 
 // discover asks what is served. What is known of a group whose own API server is away stays, and discovery is tried
@@ -279,7 +318,7 @@ func (k *Keeper) discover() error {
 	}
 	before, again := k.entries, k.entries != nil
 	if table := k.stored(); !again && table != nil {
-		before = table.Data
+		before, _ = owned(table)
 	}
 	for kind, entry := range before {
 		_, group, _ := strings.Cut(kind, ".")
@@ -336,30 +375,35 @@ func add(entries map[string]string, group, kind, plural string, namespaced bool)
 	}
 }
 
-// learn notes what a definition says, and reports whether that is news. One that was discovered is not read.
-func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
+// learn notes what the definition of a name says, if there is a name. One that was discovered is not read, and neither
+// is one of a group without external issuers.
+func (k *Keeper) learn(ctx context.Context, name string) error {
+	if _, group, _ := strings.Cut(name, "."); !mayHaveIssuers(group) { // the name is <plural>.<group>
+		return nil
+	}
 	object, exists, err := k.crds.GetStore().GetByKey(name)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !exists {
 		delete(k.seen, name)
-		return k.forget(name), nil
+		k.changed = k.forget(name) || k.changed
+		return nil
 	}
 	found, err := meta.Accessor(object)
 	if err != nil {
-		return false, err
+		return err
 	}
 	before, known := k.seen[name]
 	if known && before == versionOf(found) || !known && k.has(name) {
 		k.seen[name] = versionOf(found)
-		return false, nil
+		return nil
 	}
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
 	if err := k.o.Reader.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
-		return false, client.IgnoreNotFound(err) // its end is an event too
+		return client.IgnoreNotFound(err) // its end is an event too
 	}
 	text := func(path ...string) string {
 		value, _, _ := unstructured.NestedString(crd.Object, append([]string{"spec"}, path...)...)
@@ -367,8 +411,8 @@ func (k *Keeper) learn(ctx context.Context, name string) (bool, error) {
 	}
 	k.forget(name) // the kind may have been renamed
 	add(k.entries, text("group"), text("names", "kind"), text("names", "plural"), text("scope") == "Namespaced")
-	k.seen[name] = versionOf(crd)
-	return true, nil
+	k.seen[name], k.changed = versionOf(crd), true
+	return nil
 }
 
 // has reports whether there is an entry of a definition: its name is <plural>.<group>.

@@ -3,21 +3,30 @@ package externalissuers_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	acv1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/controller/externalissuers"
 	"chancery.dev/internal/rig"
 )
 
@@ -197,6 +206,7 @@ func TestTableOfACluster(t *testing.T) {
 	rc := rig.OwnCluster(t)
 	t.Run("filled by an installation", func(t *testing.T) { installFillsTheTable(t, rig.NewWorldOn(t, rc)) })
 	t.Run("comes back", func(t *testing.T) { tableComesBack(t, rig.NewWorldOn(t, rc)) })
+	t.Run("starts again", func(t *testing.T) { startWritesNothing(t, rig.NewWorldOn(t, rc)) })
 	t.Run("entry of another", func(t *testing.T) { entryOfAnotherStays(t, rig.NewWorldOn(t, rc)) })
 }
 
@@ -254,6 +264,113 @@ func tableComesBack(t *testing.T, w *rig.World) {
 		t.Errorf("it belongs to nobody: %v, %v", table.Labels, table.Annotations)
 	}
 }
+
+// startWritesNothing: a Keeper that starts on a table which is as it should be writes nothing, and reads no definition
+// that is in the table, or that is Kubernetes' or ours. It still notes a definition that comes, and still knows whose
+// the table is.
+func startWritesNothing(t *testing.T, w *rig.World) {
+	t.Helper()
+	const group = "again.example.com"
+	clients, err := kubernetes.NewForConfig(w.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: api.ExternalIssuersNamespace, Name: api.ExternalIssuersName}}
+	settled := func(what string) {
+		t.Helper()
+		rig.Eventually(t, "the table has what is served, "+what, func(ctx context.Context) string {
+			served, away, err := externalissuers.Discover(clients.Discovery())
+			if err == nil {
+				err = w.Client.Get(ctx, client.ObjectKeyFromObject(table), table)
+			}
+			if err != nil || len(away) > 0 || served[what+"."+group] == "" || !maps.Equal(served, table.Data) {
+				return fmt.Sprint(err, away, served, table.Data)
+			}
+			return ""
+		})
+	}
+	for i, kind := range []string{"Ox", "Cow"} {
+		sent := &sent{discovered: make(chan struct{})}
+		stop := keep(t, w, sent)
+		<-sent.discovered // so that a write of the start is not one for the definition
+		createDefinition(t, w, definition(group, kind, strings.ToLower(kind)+"s", apiextensionsv1.ClusterScoped))
+		settled(kind)
+		stop()
+		if writes, reads := sent.writes.Load(), sent.reads.Load(); i > 0 && (writes != 1 || reads != 1) {
+			t.Errorf("one definition has come since the start: %d writes, %d definitions read", writes, reads)
+		}
+	}
+	if err := w.Client.Apply(t.Context(), acv1.ConfigMap(table.Name, table.Namespace).WithLabels(map[string]string{"of": "somebody"}), client.FieldOwner("somebody")); err != nil {
+		t.Fatal(err)
+	}
+	last := &sent{discovered: make(chan struct{})}
+	stop := keep(t, w, last)
+	<-last.discovered
+	if err := w.Client.Delete(t.Context(), table); err != nil {
+		t.Fatal(err)
+	}
+	rig.Eventually(t, "the table is there again", func(ctx context.Context) string {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(table), table); err != nil || table.Labels["of"] != "somebody" {
+			return fmt.Sprint(err, table.Labels)
+		}
+		return ""
+	})
+	stop()
+}
+
+// sent counts the requests of a Keeper: those that write, and those that read one definition. Once the Keeper knows
+// what is served, discovered is closed.
+type sent struct {
+	writes, reads atomic.Int64
+	discovered    chan struct{}
+	once          sync.Once
+}
+
+// keep runs a Keeper until stop.
+func keep(t *testing.T, w *rig.World, sent *sent) (stop func()) {
+	t.Helper()
+	rc := rest.CopyConfig(w.Admin)
+	rc.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			switch {
+			case req.URL.Path == "/apis":
+				defer sent.once.Do(func() { close(sent.discovered) })
+			case req.Method != http.MethodGet:
+				sent.writes.Add(1)
+			case strings.Contains(req.URL.Path, "/customresourcedefinitions/"):
+				sent.reads.Add(1)
+			}
+			return next.RoundTrip(req)
+		})
+	})
+	reads, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := client.New(rc, client.Options{HTTPClient: reads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := externalissuers.New(externalissuers.Options{
+		Config: rc, HTTP: reads, Reader: reader, Namespace: api.ExternalIssuersNamespace, Failed: toolscache.DefaultWatchErrorHandler, Log: logr.Discard(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Start(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // entryOfAnotherStays: an entry that somebody else has set, as a tool that applies what is in a repository, is
 // never written by the controller or by an installation, whatever the definition says; all other entries are kept.
