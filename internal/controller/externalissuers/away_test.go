@@ -27,8 +27,8 @@ func applied(manager string, kinds ...string) metav1.ManagedFieldsEntry {
 	for _, kind := range kinds {
 		fields = append(fields, `"f:`+kind+`":{}`)
 	}
-	raw := []byte(`{"f:data":{` + strings.Join(fields, ",") + `}}`)
-	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(string(raw))}
+	set := metav1.NewFieldsV1(`{"f:data":{` + strings.Join(fields, ",") + `}}`)
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: set}
 }
 
 // TestUpToDate: the table is written if and only if an entry that is ours is not what it is to be.

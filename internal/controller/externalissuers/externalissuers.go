@@ -187,8 +187,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 
 // sync looks at the definition of a name, or at the table if there is none.
 func (k *Keeper) sync(ctx context.Context, name string) error {
-	stored := k.stored()
-	if stored != nil {
+	if stored := k.stored(); stored != nil {
 		k.belongs = metav1.ObjectMeta{Labels: stored.Labels, Annotations: stored.Annotations}
 	}
 	names := []string{name}
@@ -206,7 +205,7 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 		}
 	}
 	if k.changed = k.changed || name == ""; k.changed && !k.upToDate() {
-		if err := k.put(ctx, stored != nil); err != nil {
+		if err := k.put(ctx); err != nil {
 			return err
 		}
 	}
@@ -215,8 +214,8 @@ func (k *Keeper) sync(ctx context.Context, name string) error {
 }
 
 // put writes the entries.
-func (k *Keeper) put(ctx context.Context, there bool) error {
-	if !there {
+func (k *Keeper) put(ctx context.Context) error {
+	if k.stored() == nil {
 		if err := k.restore(ctx); err != nil {
 			return err
 		}
