@@ -72,10 +72,8 @@ func (c *cost) paces(name string, secrets, bare pace) []Row {
 			Row{Name: "rate, share of the bare client's", Value: ours.perSecond / bare.perSecond},
 		)
 	}
-	if c.server > 0 {
-		all = append(all, Row{Name: "controller's CPU, times the API server's and etcd's", Value: c.cpuEach() / c.serverCPUEach()})
-	}
 	all = append(all,
+		Row{Name: "controller's CPU, times the API server's and etcd's", Value: c.cpuEach() / c.serverCPUEach()},
 		Row{Name: "controller's CPU, each", Value: c.cpuEach(), Unit: "ms"},
 		Row{Name: "API server's and etcd's CPU, each", Value: c.serverCPUEach(), Unit: "ms"},
 		mebibytes("controller's resident memory", c.resident),

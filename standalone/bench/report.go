@@ -36,8 +36,8 @@ type Scenario struct {
 	Rows []Row `json:"rows"`
 }
 
-// add adds what was measured. What a number of zero was to be divided by is not: a process that needed less CPU time
-// than the kernel counts has none.
+// add adds rows, but leaves out a row whose value is a division by zero. It is one where a process needed less CPU time
+// than the kernel counts.
 func (s *Scenario) add(rows ...Row) {
 	for _, row := range rows {
 		if !math.IsNaN(row.Value) && !math.IsInf(row.Value, 0) {
