@@ -1,4 +1,4 @@
-package metrics_test
+package readers_test
 
 import (
 	"crypto/ecdsa"
@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
@@ -17,13 +19,20 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql/parser"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientmetrics "k8s.io/client-go/tools/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/yaml"
 
+	"chancery.dev/api"
+	acmev1 "chancery.dev/api/acme/v1"
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme/accounts"
 	acmeclient "chancery.dev/internal/acme/client"
 	"chancery.dev/internal/metrics"
@@ -85,32 +94,72 @@ func told(t *testing.T, now time.Time) []sample {
 	acmeAccounts.Bind(accounts.Issuer{UID: "told", Name: "told"}, account)
 	clientmetrics.RequestResult.Increment(t.Context(), "200", "GET", "told.invalid")
 	own := prometheus.NewRegistry()
-	for name, names := range map[string][]string{ // those of other packages
+	others := map[string][]string{ // those of other packages
 		"chancery_events_total": {"kind", "type", "reason"}, "controller_runtime_reconcile_total": {"controller", "result"},
-	} {
+	}
+	for name, names := range others {
 		counts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "Help."}, names)
 		counts.WithLabelValues([]string{"Challenge", "Warning", "CleanUpAbandoned"}[:len(names)]...).Inc()
 		own.MustRegister(counts)
 	}
+	// Controllers that run beside have the same for themselves, in the registry of the process.
+	process := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := registry.Registry.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return others[f.GetName()] != nil }), err
+	})
 	o := objects(t)
-	body, response := get(t, metrics.Handler(prometheus.Gatherers{own, registry.Registry}, &metrics.Controller{
-		Objects: func() (metrics.Objects, bool) { return o, true }, Leads: func() bool { return true }, Now: func() time.Time { return now },
-	}, logr.Discard()), "", "")
-	return parse(t, body, response.Header().Get("Content-Type"))
-}
-
-func parse(t *testing.T, body, contentType string) (out []sample) {
-	t.Helper()
-	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
+	w := httptest.NewRecorder()
+	metrics.Handler(prometheus.Gatherers{own, process}, &metrics.Controller{
+		Objects: func() (metrics.Objects, bool) { return o, true },
+		Leads:   func() bool { return true },
+		Now:     func() time.Time { return now },
+	}, logr.Discard()).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	samples, err := parse(w.Body.String(), w.Header().Get("Content-Type"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	return samples
+}
+
+// objects are one of each kind, and a Certificate that nobody has looked at.
+func objects(t *testing.T) metrics.Objects {
+	t.Helper()
+	scheme, err := api.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, never := metav1.Unix(1_700_000_000, 0), metav1.Unix(253_402_300_799, 0)
+	in := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: at}
+	}
+	crt := &certmanagerv1.Certificate{ObjectMeta: in("web")}
+	crt.Spec.IssuerRef = cmmeta.IssuerReference{Name: "ca", Kind: "ClusterIssuer", Group: "cert-manager.io"}
+	crt.Status.NotBefore, crt.Status.NotAfter, crt.Status.RenewalTime = &at, &never, &at
+	crt.Status.Conditions = []certmanagerv1.CertificateCondition{{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue}}
+	challenge := &acmev1.Challenge{ObjectMeta: in("c")}
+	challenge.Spec.DNSName, challenge.Spec.Type = "example.com", acmev1.ChallengeTypeDNS01
+	challenge.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\never\"\nand went", FailureClass: "SelfCheck"}
+	issuer := &certmanagerv1.ClusterIssuer{ObjectMeta: named("ca")}
+	issuer.Spec.CA = &certmanagerv1.CAIssuer{SecretName: "ca"}
+	issuer.Status.CA = &certmanagerv1.CAIssuerStatus{NotBefore: &at, NotAfter: &never}
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		crt, &certmanagerv1.Certificate{ObjectMeta: in("new")}, challenge, &certmanagerv1.Issuer{ObjectMeta: in("i")}, issuer,
+	).Build()
+	return metrics.Objects{Reader: reader, ClusterIssuers: true}
+}
+
+// parse parses what /metrics has said, as Prometheus does.
+func parse(body, contentType string) (out []sample, err error) {
+	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
+	if err != nil {
+		return nil, err
 	}
 	for {
 		switch entry, err := parser.Next(); {
 		case errors.Is(err, io.EOF):
-			return out
+			return out, nil
 		case err != nil:
-			t.Fatal(err)
+			return nil, err
 		case entry == textparse.EntrySeries:
 			s := sample{}
 			parser.Labels(&s.labels)

@@ -1,4 +1,4 @@
-package stories_test
+package readers_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,8 +18,8 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
-	"chancery.dev/internal/rig/pebble"
 )
 
 // kstatusOf is what kstatus says of an object as the API server has it, and why.
@@ -68,12 +69,12 @@ func awaitKstatus(t *testing.T, w *rig.World, stage string, want status.Status, 
 // TestKstatus: who waits by kstatus waits for what they mean, from creation to deletion.
 func TestKstatus(t *testing.T) {
 	t.Parallel()
-	w := newACMEWorld(t, nil)
+	w := newWorld(t)
 	selfSigned := certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}
 	issuer := &certmanagerv1.Issuer{ObjectMeta: named("self"), Spec: selfSigned}
 	lost := &certmanagerv1.Issuer{ObjectMeta: named("lost"), Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "none"}}}
-	cluster, acme := clusterIssuer(w.World, "selfsigned", selfSigned), w.issuer()
-	crt, stuck := certificate(w.World, "web", "acme", "web.example.com"), certificate(w.World, "stuck", "selfsigned", "stuck.example.com")
+	cluster, acme := w.clusterIssuer("selfsigned", selfSigned), w.issuer()
+	crt, stuck := w.certificate("web", "acme", "web.example.com"), w.certificate("stuck", "selfsigned", "stuck.example.com")
 	stuck.Spec.IssuerRef = cmmeta.IssuerReference{Name: "lost", Kind: cmmeta.DefaultIssuerKind}
 	all := []client.Object{issuer, lost, cluster, acme, crt, stuck}
 	for _, o := range all {
@@ -81,28 +82,23 @@ func TestKstatus(t *testing.T) {
 	}
 	w.Create(t, all...)
 	awaitKstatus(t, w.World, "nobody has looked yet", status.InProgressStatus, all...)
-	good := signingRequest(t, w.World, "good", "cert-manager.io/"+w.ClusterName("acme"))
+	good := w.signingRequest(t, "good", "cert-manager.io/"+w.ClusterName("acme"))
 	denied := &certmanagerv1.CertificateRequest{ObjectMeta: named("denied"), Spec: certmanagerv1.CertificateRequestSpec{
 		IssuerRef: cmmeta.IssuerReference{Name: "lost"}, Request: good.Spec.Request,
 	}}
 	w.Create(t, denied)
 	deny(t, w.World, denied)
 
-	w.Run(t, w.Config())
+	w.Run(t, w.cfg)
 	awaitKstatus(t, w.World, "in order", status.CurrentStatus, issuer, cluster, acme, crt)
-	rig.Eventually(t, "the Certificate says why", func(ctx context.Context) string {
-		if c := condition(w.World, "stuck", certmanagerv1.CertificateConditionReady)(ctx); c == nil || c.Status != cmmeta.ConditionFalse {
-			return fmt.Sprintf("%+v", c)
-		}
-		return ""
-	})
+	w.awaitReady(t, "stuck", cmmeta.ConditionFalse)
 	awaitKstatus(t, w.World, "failing", status.InProgressStatus, lost, stuck)
 
 	awaitKstatus(t, w.World, "made for it", status.CurrentStatus, w.made(t)...)
 	bad := &certmanagerv1.CertificateRequest{ObjectMeta: named("bad"), Spec: certmanagerv1.CertificateRequestSpec{
 		IssuerRef: cmmeta.IssuerReference{Name: "self"}, Request: []byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"),
 	}}
-	bare := signingRequest(t, w.World, "bare", "cert-manager.io/"+w.ClusterName("selfsigned"))
+	bare := w.signingRequest(t, "bare", "cert-manager.io/"+w.ClusterName("selfsigned"))
 	w.Create(t, bad, good, bare)
 	awaitKstatus(t, w.World, "failed for good, without a key to sign with, or denied", status.FailedStatus, bad, bare, denied)
 	rig.Eventually(t, "the CertificateSigningRequest is signed", func(ctx context.Context) string {
@@ -136,6 +132,22 @@ func TestKstatus(t *testing.T) {
 	awaitKstatus(t, w.World, "deleted", status.NotFoundStatus, all...)
 }
 
+func (w *world) signingRequest(t *testing.T, name, signerName string) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"csr.example.com"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certificatesv1.CertificateSigningRequest{ObjectMeta: named(w.ClusterName(name)), Spec: certificatesv1.CertificateSigningRequestSpec{
+		Request: request, SignerName: signerName,
+		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+	}}
+}
+
 // deny denies a CertificateRequest, as an approver does.
 func deny(t *testing.T, w *rig.World, cr *certmanagerv1.CertificateRequest) {
 	t.Helper()
@@ -151,18 +163,16 @@ func deny(t *testing.T, w *rig.World, cr *certmanagerv1.CertificateRequest) {
 // has ended, and that it has failed if it has.
 func TestKstatusOfOrders(t *testing.T) {
 	t.Parallel()
-	w := newACMEWorld(t, func(o *pebble.Options) {
-		o.HTTPPort = int(rig.FreeAddress(t).Port()) // where nobody answers
-	})
+	w := newWorld(t)
 	watching := func(kind string) <-chan watch.Event {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(acmev1.SchemeGroupVersion().WithKind(kind + "List"))
 		return w.Watch(t, list)
 	}
 	orders, challenges := watching("Order"), watching("Challenge")
-	w.Run(t, w.Config())
-	w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
-	awaitReady(t, w.World, "web")
+	w.Run(t, w.cfg)
+	w.Create(t, w.issuer(), w.certificate("web", "acme", "web.example.com"))
+	w.awaitReady(t, "web", cmmeta.ConditionTrue)
 	w.nothingLeft(t)
 	seen := map[string]bool{}
 	more := func(events <-chan watch.Event, until string) {
@@ -194,9 +204,24 @@ func TestKstatusOfOrders(t *testing.T) {
 		}
 	}
 
-	w.Create(t, certificate(w.World, "bad", "acme", "bad.http.example.com"))
+	w.Create(t, w.certificate("bad", "acme", "bad.http.example.com"))
 	more(challenges, "Challenge invalid Failed")
 	more(orders, "Order invalid Failed")
+}
+
+// nothingLeft waits until no Challenge and no record in DNS is left.
+func (w *world) nothingLeft(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "everything is cleaned up", func(ctx context.Context) string {
+		challenges := &acmev1.ChallengeList{}
+		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
+			return err.Error()
+		}
+		if left := w.dns.TXT(); len(challenges.Items) > 0 || len(left) > 0 {
+			return fmt.Sprintf("%d Challenges, records %v", len(challenges.Items), left)
+		}
+		return ""
+	})
 }
 
 // next is the object of the next event that is no deletion.
@@ -215,7 +240,7 @@ func next(t *testing.T, events <-chan watch.Event) *unstructured.Unstructured {
 }
 
 // made are the CertificateRequests and Orders of the world.
-func (w *acmeWorld) made(t *testing.T) (out []client.Object) {
+func (w *world) made(t *testing.T) (out []client.Object) {
 	t.Helper()
 	requests, orders := &certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}
 	for _, list := range []client.ObjectList{requests, orders} {

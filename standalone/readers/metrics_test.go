@@ -1,54 +1,31 @@
-package stories_test
+package readers_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 	corev1 "k8s.io/api/core/v1"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig"
 )
-
-// samplesOf parses what /metrics has said, as Prometheus does, and returns the names of all samples.
-func samplesOf(body, contentType string) (map[string]bool, error) {
-	parser, err := textparse.New([]byte(body), contentType, labels.NewSymbolTable(), textparse.ParserOptions{})
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]bool{}
-	for {
-		switch entry, err := parser.Next(); {
-		case errors.Is(err, io.EOF):
-			return names, nil
-		case err != nil:
-			return nil, err
-		case entry == textparse.EntrySeries:
-			var l labels.Labels
-			parser.Labels(&l)
-			names[l.Get(labels.MetricName)] = true
-		}
-	}
-}
 
 // TestMetrics: alerts and dashboards that were made for cert-manager find what they look for, in the text format and in
 // that of OpenMetrics, served with a certificate that the controller makes.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	w := newACMEWorld(t, nil)
-	cfg := w.Config()
+	w := newWorld(t)
+	cfg := w.cfg
 	cfg.MetricsAddress = rig.FreeAddress(t).String()
 	d := &cfg.MetricsTLS.Dynamic
 	d.SecretNamespace, d.SecretName, d.DNSNames = w.Namespace, "metrics-ca", []string{"metrics.example.com"}
 	w.Run(t, cfg)
-	w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
-	crt := awaitReady(t, w.World, "web")
+	w.Create(t, w.issuer(), w.certificate("web", "acme", "web.example.com"))
+	crt := w.awaitReady(t, "web", cmmeta.ConditionTrue)
 	of := fmt.Sprintf(`{name="web",namespace="%s",issuer_name="%s",issuer_kind="ClusterIssuer",issuer_group=""`, w.Namespace, w.ClusterName("acme"))
 	want := []string{
 		"certmanager_certificate_ready_status" + of + `,condition="True"} 1`,
@@ -89,8 +66,13 @@ func TestMetrics(t *testing.T) {
 			if got := header.Get("Content-Type"); !strings.HasPrefix(strings.ReplaceAll(got, "; ", ";"), format) {
 				return "the format is " + got
 			}
-			if names[i], err = samplesOf(body, header.Get("Content-Type")); err != nil {
+			samples, err := parse(body, header.Get("Content-Type"))
+			if err != nil {
 				return err.Error()
+			}
+			names[i] = map[string]bool{}
+			for _, s := range samples {
+				names[i][s.labels.Get(labels.MetricName)] = true
 			}
 			return ""
 		})

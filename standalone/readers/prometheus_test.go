@@ -1,4 +1,4 @@
-package metrics_test
+package readers_test
 
 import (
 	"slices"
