@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/clientside/explain"
 )
 
@@ -162,23 +159,6 @@ func (b *board) find(kind string, name types.NamespacedName) client.Object {
 	return nil
 }
 
-// ownedBy returns what an object owns, the latest first. The caller holds mu.
-func (b *board) ownedBy(uid types.UID) []client.Object {
-	var owned []client.Object
-	for _, o := range b.objects {
-		if slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == uid }) {
-			owned = append(owned, o)
-		}
-	}
-	slices.SortFunc(owned, func(x, y client.Object) int {
-		if c := y.GetCreationTimestamp().Compare(x.GetCreationTimestamp().Time); c != 0 {
-			return c
-		}
-		return strings.Compare(explain.Describe(x).Name, explain.Describe(y).Name)
-	})
-	return owned
-}
-
 // awaitIssuer waits until the issuer that a signer name names is ready, or patience or ctx ends.
 func (b *board) awaitIssuer(ctx context.Context, signerName string, patience time.Duration) {
 	kind, namespace, name := explain.SignerOf(signerName)
@@ -192,77 +172,56 @@ func (b *board) awaitIssuer(ctx context.Context, signerName string, patience tim
 	_ = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, ready)
 }
 
-// branch is one object below a target: its Order, or a Challenge of that.
-type branch struct {
-	depth int
-	explain.Description
-}
-
-// branches are the request of a target, its Order and its Challenges, as far as they exist.
-func (b *board) branches(t target) []branch {
+// cluster is all that is known, to explain targets by.
+func (b *board) cluster() *explain.Cluster {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.lockedBranches(t)
+	objects := make([]metav1.Object, 0, len(b.objects))
+	for _, o := range b.objects {
+		objects = append(objects, o)
+	}
+	return explain.NewCluster(objects, nil, b.now())
 }
 
-// lockedBranches is branches for a caller that holds mu.
-func (b *board) lockedBranches(t target) []branch {
-	object := b.find(t.kind, t.NamespacedName)
-	if object == nil {
-		return nil
+// report explains a target; false if it does not exist.
+func (b *board) report(cluster *explain.Cluster, t target) (explain.Report, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch o := b.find(t.kind, t.NamespacedName).(type) {
+	case *certmanagerv1.Certificate:
+		return cluster.Certificate(o), true
+	case *certificatesv1.CertificateSigningRequest:
+		return cluster.SigningRequest(o), true
+	default:
+		return explain.Report{}, false
 	}
-	var out []branch
-	var walk func(client.Object, int)
-	walk = func(o client.Object, depth int) {
-		for _, child := range b.ownedBy(o.GetUID()) {
-			out = append(out, branch{depth: depth, Description: explain.Describe(child)})
-			walk(child, depth+1)
+}
+
+// below are objects and what was made for them, a line for each: its name and its words.
+func below(nodes []explain.Node, indent string) (lines [][2]string) {
+	for _, n := range nodes {
+		words := n.State
+		if reason := n.OwnReason(); reason != "" {
+			words += ": " + reason
 		}
+		lines = append(lines, [2]string{indent + n.Title(), words})
+		lines = append(lines, below(n.Children, indent+"  ")...)
 	}
-	walk(object, 1)
-	return out
+	return lines
 }
 
-// reasons is why a target is not issued: each object from the Certificate down to the Challenge in its own words, and
-// the issuer.
+// reasons is why a target is not issued: the cause, what helps, and each object from the issuer down to the Challenge.
 func (b *board) reasons(t target) []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	object := b.find(t.kind, t.NamespacedName)
-	if object == nil {
+	r, there := b.report(b.cluster(), t)
+	if !there {
 		return []string{t.String() + " does not exist"}
 	}
-	lines := []string{explain.Describe(object).String()}
-	for _, below := range b.lockedBranches(t) {
-		lines = append(lines, strings.Repeat("  ", below.depth)+below.String())
+	lines := []string{r.StateAndCause(b.now())}
+	for _, advice := range r.Advice(b.now()) {
+		lines = append(lines, advice.Label+": "+advice.Text)
 	}
-	return append(lines, b.issuerLine(object))
-}
-
-// issuerLine says how the issuer stands that signs for an object. The caller holds mu.
-func (b *board) issuerLine(object client.Object) string {
-	kind, name := issuerOf(object)
-	issuer := b.find(kind, name)
-	if issuer == nil {
-		return kind + " " + name.Name + ": does not exist"
+	for _, object := range below(r.Chain(), "  ") {
+		lines = append(lines, object[0]+": "+object[1])
 	}
-	return explain.Describe(issuer).String()
-}
-
-// issuerOf returns the issuer that is asked to sign.
-func issuerOf(object client.Object) (kind string, name types.NamespacedName) {
-	switch o := object.(type) {
-	case *certmanagerv1.Certificate:
-		name = types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.IssuerRef.Name}
-		kind = o.Spec.IssuerRef.KindOrDefault()
-		if kind == cmmeta.ClusterIssuerKind {
-			name.Namespace = ""
-		}
-		return kind, name
-	case *certificatesv1.CertificateSigningRequest:
-		kind, name.Namespace, name.Name = explain.SignerOf(o.Spec.SignerName)
-		return kind, name
-	default:
-		return "", name
-	}
+	return lines
 }

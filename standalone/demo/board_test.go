@@ -67,7 +67,8 @@ func TestBoardTellsTheStory(t *testing.T) {
 	var out bytes.Buffer
 	plain := newDisplay(Options{Out: &out}, s.board)
 	s.seen(certificate(cmmeta.ConditionFalse, cmmeta.ConditionTrue))
-	s.seen(&certmanagerv1.CertificateRequest{ObjectMeta: meta("web-1", "web")})
+	acme := cmmeta.IssuerReference{Kind: cmmeta.ClusterIssuerKind, Name: "acme"}
+	s.seen(&certmanagerv1.CertificateRequest{ObjectMeta: meta("web-1", "web"), Spec: certmanagerv1.CertificateRequestSpec{IssuerRef: acme}})
 	s.seen(&acmev1.Order{ObjectMeta: meta("order", "web-1"), Status: acmev1.OrderStatus{State: acmev1.Pending}})
 	s.clock = s.clock.Add(time.Second)
 	s.seen(challenge(acmev1.ChallengeStatus{}))
@@ -106,14 +107,33 @@ func TestBoardTellsTheStory(t *testing.T) {
 	if got := s.standing(s.targets[0]); got.outcome != explain.Failed || got.took != time.Second || !plain.show() {
 		t.Errorf("after the failure: %+v", got)
 	}
-	reasons := strings.Join(s.reasons(s.targets[0]), "\n")
-	for _, want := range []string{"Failed: the request failed", "CertificateRequest demo/web-1", "Order demo/order", "invalid: no such record", "ClusterIssuer acme: does not exist"} {
-		if !strings.Contains(reasons, want) {
-			t.Errorf("the reasons do not say %q:\n%s", want, reasons)
-		}
+	want = []string{
+		"failed: ClusterIssuer acme does not exist",
+		"what to do: Create the issuer, or correct spec.issuerRef of the Certificate (name, kind, group)",
+		"next try: as soon as it exists",
+		"  ClusterIssuer acme: does not exist",
+		"  CertificateRequest demo/web-1: new",
+		"    Order demo/order: pending",
+		"      Challenge *.example.test by DNS-01: invalid: no such record",
+	}
+	if got := s.reasons(s.targets[0]); !slices.Equal(got, want) {
+		t.Errorf("reasons:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got := s.reasons(target{kind: kindCertificate, NamespacedName: types.NamespacedName{Name: "none"}}); !slices.Equal(got, []string{"Certificate none does not exist"}) {
+		t.Errorf("reasons of what is not there: %q", got)
+	}
+	issuer := &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: "acme"}}
+	issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
+	s.seen(issuer)
+	failed := acmev1.OrderStatus{State: acmev1.Invalid, Reason: "no such record", FailureClass: "Validation"}
+	s.seen(&acmev1.Order{ObjectMeta: meta("order", "web-1"), Status: failed})
+	s.seen(challenge(acmev1.ChallengeStatus{State: acmev1.Invalid, Reason: "no such record", FailureClass: "Validation"}))
+	if got := s.reasons(s.targets[0]); !strings.Contains(got[0], "no such record") {
+		t.Errorf("reasons:\n%s\nthe first is not the cause", strings.Join(got, "\n"))
 	}
 	s.gone(challenge(acmev1.ChallengeStatus{}))
-	if got := len(s.branches(s.targets[0])); got != 2 {
+	report, _ := s.report(s.cluster(), s.targets[0])
+	if got := len(below(report.Children, "")); got != 2 {
 		t.Errorf("%d objects below the Certificate after the Challenge is gone, want 2", got)
 	}
 }

@@ -125,7 +125,7 @@ func (d *display) draw(all []standing) {
 func (d *display) picture(all []standing) []string {
 	spinner := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 	var lines []string
-	done, bad := 0, 0
+	cluster, done, bad := d.board.cluster(), 0, 0
 	for i, t := range d.board.targets {
 		mark := string(spinner[d.frame%len(spinner)])
 		switch all[i].outcome {
@@ -141,9 +141,9 @@ func (d *display) picture(all []standing) []string {
 		if all[i].outcome == explain.Issued {
 			continue
 		}
-		for _, below := range d.board.branches(t) {
-			indented := strings.Repeat("  ", below.depth) + below.Name
-			lines = append(lines, fmt.Sprintf("  %-*s %8s  %s", nameWidth, indented, "", below.Words()))
+		report, _ := d.board.report(cluster, t)
+		for _, object := range below(report.Children, "  ") {
+			lines = append(lines, fmt.Sprintf("  %-*s %8s  %s", nameWidth, object[0], "", object[1]))
 		}
 	}
 	sum := fmt.Sprintf("%d of %d issued", done, len(all))

@@ -24,6 +24,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/clientside/explain"
 )
 
 // signingRequest is a request of which only this process has the key.
@@ -107,8 +108,9 @@ func (v verifier) ofCertificate(ctx context.Context, name types.NamespacedName) 
 	if p.chain, err = parse(secret.Data[cmmeta.TLSCertKey]); err != nil {
 		return product{}, err
 	}
-	kind, issuer := issuerOf(crt)
-	p.roots, err = v.rootsOf(ctx, kind, issuer, p.chain[0])
+	ref := crt.Spec.IssuerRef
+	issuer := types.NamespacedName{Namespace: ref.NamespaceFrom(name.Namespace), Name: ref.Name}
+	p.roots, err = v.rootsOf(ctx, ref.KindOrDefault(), issuer, p.chain[0])
 	return p, err
 }
 
@@ -134,8 +136,8 @@ func (v verifier) ofSigningRequest(ctx context.Context, name string) (product, e
 	if bytes.Equal(csr.Spec.Request, v.request.pem) {
 		p.public = v.request.key.Public()
 	}
-	kind, issuer := issuerOf(csr)
-	p.roots, err = v.rootsOf(ctx, kind, issuer, chain[0])
+	kind, namespace, issuer := explain.SignerOf(csr.Spec.SignerName)
+	p.roots, err = v.rootsOf(ctx, kind, types.NamespacedName{Namespace: namespace, Name: issuer}, chain[0])
 	return p, err
 }
 

@@ -79,8 +79,8 @@ spec:
   issuerRef: {kind: ClusterIssuer, name: missing}
 `
 
-// What cannot be issued leads to exit status 1, and to the reason at each object from the Certificate down to the
-// Challenge.
+// What cannot be issued leads to exit status 1, to its cause, and to the reason at each object from the issuer down to
+// the Challenge.
 func TestDemoTellsTheReasons(t *testing.T) {
 	slow.Test(t, slow.Docs)
 	t.Setenv("TMPDIR", t.TempDir())
@@ -90,13 +90,13 @@ func TestDemoTellsTheReasons(t *testing.T) {
 	}
 	wanted := []string{
 		"the time is up",
-		"Certificate default/nowhere: not issued\n    Certificate default/nowhere: issuing",
+		"Certificate default/nowhere: not issued\n    issuing: nowhere.invalid: ", "\n    what to do: ", "\n    next try: ",
+		"\n      ClusterIssuer acme: ready",
 		"\n      CertificateRequest default/nowhere-1: pending",
 		"\n        Order default/nowhere-1-",
 		"\n          Challenge nowhere.invalid by HTTP-01: pending, ", "does not resolve",
-		"\n    ClusterIssuer acme: ready",
-		"Certificate default/orphan: not issued",
-		"\n    ClusterIssuer missing: does not exist",
+		"Certificate default/orphan: not issued\n    issuing: ClusterIssuer missing does not exist\n    what to do: ",
+		"\n      ClusterIssuer missing: does not exist",
 	}
 	for _, timeout := range []string{"10s", "40s", "100s"} { // a busy machine comes less far in ten seconds
 		stdout, stderr, err := run(t, "demo", "--examples", dir, "--timeout", timeout)
