@@ -32,8 +32,10 @@ type Challenge struct {
 	Token string `json:"token,omitempty"`
 	// AccountURI is how the record of dns-persist-01 names the account (draft §3.1); empty if not said.
 	AccountURI string `json:"accounturi,omitempty"`
-	// IssuerDomainNames are the names by which that record may name the server (draft §3.1), unchecked.
+	// IssuerDomainNames are the names by which that record may name the server (draft §3.1), unchecked; LaterDomainNames
+	// are the same, as drafts after -01 spell the field.
 	IssuerDomainNames []string `json:"issuer-domain-names,omitempty"`
+	LaterDomainNames  []string `json:"issuerDomainNames,omitempty"`
 	// Error is why the last attempt failed.
 	Error *Problem `json:"error,omitempty"`
 }

@@ -120,8 +120,12 @@ func StoredAuthorization(a acme.Authorization) acmev1.ACMEAuthorization {
 		URL: a.URL, Identifier: a.Identifier.Value, Wildcard: new(a.Wildcard), InitialState: authorizationState(a.Status),
 	}
 	for _, c := range a.Challenges {
+		names := c.IssuerDomainNames
+		if len(names) == 0 {
+			names = c.LaterDomainNames
+		}
 		stored.Challenges = append(stored.Challenges, acmev1.ACMEChallenge{
-			URL: c.URL, Token: c.Token, Type: string(c.Type), AccountURI: c.AccountURI, IssuerDomainNames: c.IssuerDomainNames,
+			URL: c.URL, Token: c.Token, Type: string(c.Type), AccountURI: c.AccountURI, IssuerDomainNames: names,
 		})
 	}
 	return stored

@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestChallengeIsBuiltFromTheOrder(t *testing.T) {
 func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 	o := flows.NewOrder()
 	account := acmeflow.AccountState{Thumbprint: "thumb", URL: "ca/acct/1"}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		wildcard  bool
 		uri       string
 		names     []string
@@ -68,7 +69,15 @@ func TestPersistentChallengeSaysWhatIsNeeded(t *testing.T) {
 	} {
 		remote := flows.RemoteAuthorization("pending")
 		remote.Wildcard = c.wildcard
-		remote.Challenges = append(remote.Challenges, acme.Challenge{URL: "ca/chall/p", Type: "dns-persist-01", AccountURI: c.uri, IssuerDomainNames: c.names})
+		offered, spelling := acme.Challenge{}, []string{"issuer-domain-names", "issuerDomainNames"}[i%2] // by drafts until -01, and later
+		text, err := json.Marshal(map[string]any{"url": "ca/chall/p", "type": "dns-persist-01", "accounturi": c.uri, spelling: c.names})
+		if err == nil {
+			err = json.Unmarshal(text, &offered)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote.Challenges = append(remote.Challenges, offered)
 		s := persist()
 		s.DNSPersist01.IssuerDomainName = c.wanted
 		got, err := order.BuildChallenge(o, order.StoredAuthorization(remote), selection.For(nil, []acmev1.ACMEChallengeSolver{s}), account)

@@ -161,6 +161,21 @@ func TestRotate(t *testing.T) {
 			key = now
 		}
 	}
+	for _, solver := range []acmev1.ACMEChallengeSolver{
+		{DNSPersist01: &acmev1.DNSPersist01Solver{}}, {Selector: &acmev1.CertificateDNSNameSelector{DNSNames: []string{"shop.example.com"}}, DNSPersist01: &acmev1.DNSPersist01Solver{}},
+	} {
+		issuer.Spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{solver}
+		if err := w.Client.Update(t.Context(), issuer); err != nil {
+			t.Fatal(err)
+		}
+		said, err := w.run(t.Context(), "rotate-account-key acme --wait")
+		if listed := strings.Contains(said, "proved by a record that stays (dnsPersist01): web.example.com. If"); err != nil || listed != (solver.Selector == nil) {
+			t.Errorf("by %+v: %v, %s", solver, err, said)
+		}
+		if err := w.Get(t.Context(), "acme", issuer); err != nil {
+			t.Fatal(err)
+		}
+	}
 	issuer.Spec.ACME.DisableAccountKeyGeneration = true
 	if err := w.Client.Update(t.Context(), issuer); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/preflight"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -77,6 +80,7 @@ func (r *rotator) run(ctx context.Context, arg string) error {
 		return fmt.Errorf("%s has disableAccountKeyGeneration: a new key would have to be generated: unset the field first", r.name)
 	}
 	fmt.Fprintf(r.streams.Out, "%s: its ACME account gets a new key. The account stays. Copies of the old key are worthless afterwards.\n", r.name)
+	r.warn(ctx, issuer)
 	if err := plugin.Confirm(r.streams, r.yes); err != nil {
 		return err
 	}
@@ -90,6 +94,39 @@ func (r *rotator) run(ctx context.Context, arg string) error {
 	}
 	fmt.Fprintf(r.streams.Out, "%s: the key is being replaced; see the condition Ready: kubectl describe %s\n", r.name, arg)
 	return nil
+}
+
+// warn lists the names that are proved by a record that stays: a CA at which such a record names the account by its key
+// (draft-ietf-acme-dns-persist after -01) takes these records no longer.
+func (r *rotator) warn(ctx context.Context, issuer certmanagerv1.GenericIssuer) {
+	acme := issuer.GetSpec().ACME
+	if !slices.ContainsFunc(acme.Solvers, func(s acmev1.ACMEChallengeSolver) bool { return s.DNSPersist01 != nil }) {
+		return
+	}
+	all := &certmanagerv1.CertificateList{}
+	if err := r.client.List(ctx, all, client.InNamespace(issuer.GetNamespace())); err != nil {
+		fmt.Fprintf(r.streams.Out, "Names of Certificates may be proved by a record that stays (dnsPersist01). They cannot be listed: %s\n", terminal.Line(err.Error()))
+		return
+	}
+	var names []string
+	for i := range all.Items {
+		crt, ref := &all.Items[i], all.Items[i].Spec.IssuerRef
+		if ref.IsExternal() || ref.Name != issuer.GetName() || ref.KindOrDefault() != explain.KindOf(issuer) {
+			continue
+		}
+		proofs, _ := preflight.Proofs(crt, acme)
+		for _, p := range proofs {
+			if p.Type == acmev1.ChallengeTypeDNSPersist01 {
+				names = append(names, p.Display())
+			}
+		}
+	}
+	if names = slices.Compact(slices.Sorted(slices.Values(names))); len(names) == 0 {
+		return
+	}
+	fmt.Fprintf(r.streams.Out, "These names of Certificates are proved by a record that stays (dnsPersist01): %s. If the records name the account by its address "+
+		"(status.acme.uri), nothing changes. If they name it by a hash, as drafts after -01 do, the records have to be written anew before the next renewal. "+
+		"See https://chancery.dev/docs/dns-providers#a-record-that-stays\n", terminal.Line(strings.Join(names, ", ")))
 }
 
 // issuerOf is the empty issuer that an argument names.
