@@ -287,7 +287,7 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 	for _, alternate := range first.Alternates {
 		other, err := c.FetchCertificate(ctx, alternate)
 		if err != nil {
-			if f := faultOf(err); f.MayPass() && !f.Unsure && !elsewhere(own, alternate) {
+			if f := faultOf(err); f.MayPass() && !f.Unsure && !isNoChain(err, alternate) && !elsewhere(own, alternate) {
 				return nil, err
 			}
 			continue // a preference must not cost the certificate
@@ -297,6 +297,13 @@ func chain(ctx context.Context, c *acmeclient.Client, own, preferred string) ([]
 		}
 	}
 	return first.PEM, nil
+}
+
+// isNoChain reports whether an alternate has answered, and with something else than a chain of certificates: in a form
+// that is not known here, or with nothing so far (202).
+func isNoChain(err error, alternate string) bool {
+	var answer *acmeclient.ProtocolError
+	return errors.As(err, &answer) && answer.URL == alternate
 }
 
 // deactivate gives authorizations up (RFC 8555 §7.5.2). What the CA does not know, or

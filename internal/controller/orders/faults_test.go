@@ -55,6 +55,7 @@ func troubles() map[string]trouble {
 		"503":                          refuse(http.StatusServiceUnavailable, "", ""),
 		"503, back in seconds":         refuse(http.StatusServiceUnavailable, "", "600"),
 		"503, back at a date":          refuse(http.StatusServiceUnavailable, "", date(20*time.Minute)),
+		"503, rate limited":            refuse(http.StatusServiceUnavailable, "rateLimited", "600"),
 		"500":                          refuse(http.StatusInternalServerError, "serverInternal", ""),
 		"connection reset":             simple(faulty.Cut()),
 		"response lost":                simple(faulty.Lose()),
@@ -224,6 +225,12 @@ func preferring(i *issuance) *issuance {
 // a reason to do without.
 func (i *issuance) wantPreferred(t *testing.T) {
 	t.Helper()
+	i.wantRoot(t, 1)
+}
+
+// wantRoot checks at which root of the CA the chain ends.
+func (i *issuance) wantRoot(t *testing.T, root int) {
+	t.Helper()
 	secret := &corev1.Secret{}
 	if err := i.Get(t.Context(), i.name, secret); err != nil {
 		t.Fatal(err)
@@ -232,7 +239,7 @@ func (i *issuance) wantPreferred(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := chain[len(chain)-1].CheckSignatureFrom(i.ca.Roots()[1]); err != nil {
+	if err := chain[len(chain)-1].CheckSignatureFrom(i.ca.Roots()[root]); err != nil {
 		t.Errorf("%s: the chain ends elsewhere: %v", i.name, err)
 	}
 }

@@ -85,7 +85,7 @@ func newDecision(s State, now time.Time) *decision {
 				d.next.Authorizations = append(d.next.Authorizations, acmev1.ACMEAuthorization{URL: url})
 			}
 		}
-		d.state = remoteOrderState(remote.Status)
+		d.state = d.Memory.remoteState(remote.Status)
 	}
 	for i, a := range d.next.Authorizations {
 		if seen, ok := s.Memory.Authorizations[a.URL]; ok && a.Identifier == "" {
@@ -104,11 +104,14 @@ func newDecision(s State, now time.Time) *decision {
 	return d
 }
 
-// remoteOrderState is the state for a status of RFC 8555 §7.1.6.
-func remoteOrderState(status acme.Status) acmev1.State {
-	switch state := acmev1.State(status); state {
-	case acmev1.Ready, acmev1.Processing, acmev1.Valid, acmev1.Invalid:
+// remoteState is the state for a status of RFC 8555 §7.1.6. A CA may have further ones: where they come after finalize,
+// the certificate is being made.
+func (m *Memory) remoteState(status acme.Status) acmev1.State {
+	switch state := acmev1.State(status); {
+	case state == acmev1.Ready, state == acmev1.Processing, state == acmev1.Valid, state == acmev1.Invalid:
 		return state
+	case state != acmev1.Pending && !m.Finalized.IsZero():
+		return acmev1.Processing
 	default:
 		return acmev1.Pending
 	}

@@ -264,12 +264,12 @@ func (m Memory) sawOrder(o Outcome) Memory {
 		}
 	}
 	m.Remote, m.RemoteAt, m.Look = &remote, o.At, false
-	switch state := remoteOrderState(remote.Status); {
+	switch {
 	case o.Step != Finalize:
 		m.Polls++
-	case state == acmev1.Ready, state == acmev1.Pending:
+	case remote.Status == acme.StatusReady, remote.Status == acme.StatusPending, remote.Status == "":
 		// The CA has accepted the request and done nothing, which is a refusal.
-		o.Failure = acmeflow.NewFault(fault.ClassNotReady, "the ACME server took the request, and still shows the order as "+string(state))
+		o.Failure = acmeflow.NewFault(fault.ClassNotReady, "the ACME server took the request, and still shows the order as "+string(remote.Status))
 		return m.afterFailure(o)
 	default:
 		m.Finalized, m.Polls, m.Refused, m.Unfinalized = o.At, 0, 0, 0
