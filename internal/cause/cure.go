@@ -118,6 +118,9 @@ func (s *Scene) byClass() string {
 			return s.profile()
 		}
 	case NoSolver:
+		if s.Issuer != nil && s.Issuer.GetSpec().ACME != nil && len(s.Issuer.GetSpec().ACME.Solvers) == 0 {
+			return NoSolvers
+		}
 		return SolverFor(s.Cause.Subject)
 	case IssuerMissing:
 		return s.issuerMissing()
@@ -172,6 +175,9 @@ func (s *Scene) byIssuer() string {
 		return correct
 	}
 }
+
+// NoSolvers is what helps if an ACME issuer has no solvers at all.
+const NoSolvers = "Add a solver to spec.acme.solvers of the issuer; or, if this CA should need no proof, ask its operator to allow the name for the ACME account"
 
 // SolverFor returns what helps if no solver of the issuer is for a name: a host, a wildcard or an IP address.
 func SolverFor(name string) string {

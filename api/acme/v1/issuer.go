@@ -34,7 +34,7 @@ type ACMEIssuer struct {
 	SkipTLSVerify bool `json:"skipTLSVerify,omitempty"`
 
 	// Common name of the issuer of the last certificate of the chain to prefer, where the server offers
-	// several.
+	// several. A chain in a form that is not known, or that is still to come, is left out.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PreferredChain string `json:"preferredChain,omitempty"`
@@ -60,7 +60,8 @@ type ACMEIssuer struct {
 	// +kubebuilder:default=ARI
 	RenewalInformationSource RenewalInformationSource `json:"renewalInformationSource,omitempty"`
 
-	// Ways of proving names. For each name the most specific match is taken.
+	// Ways of proving names. For each name the most specific match is taken. A CA that asks for no proof, since it knows
+	// the owner of the names by the account, needs none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000

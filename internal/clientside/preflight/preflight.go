@@ -121,9 +121,14 @@ func Proofs(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) (proofs [
 			order.Namespace, order.Annotations = crt.Namespace, crt.Annotations
 			p.Solver, err = selection.ApplyOverrides(order, selected.Solver)
 		}
-		if err != nil {
+		switch letsEncrypt, _ := OfLetsEncrypt(issuer.Server); {
+		case err != nil && len(issuer.Solvers) == 0 && !letsEncrypt:
+			f.Outcome, f.Message, f.WhatToDo = Warning, "the issuer has no solvers: this works only if the CA asks for no proof of the name", cause.NoSolvers
+		case err != nil && len(issuer.Solvers) == 0:
+			f.Outcome, f.Message, f.WhatToDo = Failed, err.Error(), "Add a solver to spec.acme.solvers of the issuer"
+		case err != nil:
 			f.Outcome, f.Message, f.WhatToDo = Failed, err.Error(), cause.SolverFor(p.Display())
-		} else {
+		default:
 			p.Type, p.Why = selected.Type, selected.Why
 			f.Message = string(p.Type) + " by " + p.Why
 		}

@@ -236,6 +236,10 @@ func TestProofs(t *testing.T) {
 	if want(t, findings[1], preflight.Failed, ""); !strings.Contains(findings[1].WhatToDo, "http01") {
 		t.Errorf("%+v", findings)
 	}
+	_, findings = preflight.Proofs(crt, &acmev1.ACMEIssuer{Server: "https://ca.example.com/dir"})
+	want(t, findings[0], preflight.Warning, "only if the CA asks for no proof")
+	_, findings = preflight.Proofs(crt, &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"})
+	want(t, findings[0], preflight.Failed, "the issuer has no solvers")
 	if got := preflight.Profile(crt, &acmev1.ACMEIssuer{Profile: "a"}); got != "a" {
 		t.Error(got)
 	}

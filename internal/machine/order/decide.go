@@ -429,7 +429,15 @@ func (d *decision) noSolver(name string, err error) Action {
 	if a, due := d.expired(); due {
 		return a
 	}
-	a := d.wait(acmeflow.Failure{Class: fault.ClassConfiguration, Subject: name, NoSolver: !errors.Is(err, selection.ErrTooLarge)}, err.Error(), d.expiry())
+	wake := d.expiry()
+	if m := d.Memory; len(d.Issuer.Solvers) == 0 && m.Remote != nil { // meanwhile the CA may have been told to ask for no proof
+		again := m.RemoteAt.Add(d.Settings.OrderRefresh)
+		if !d.now.Before(again) {
+			return d.look()
+		}
+		wake = when.Earliest(wake, again)
+	}
+	a := d.wait(acmeflow.Failure{Class: fault.ClassConfiguration, Subject: name, NoSolver: !errors.Is(err, selection.ErrTooLarge)}, err.Error(), wake)
 	if a.Status != nil {
 		a.Event = &acmeflow.Event{Warning: true, Reason: acmev1.OrderReasonSolver, Message: err.Error()}
 	}

@@ -69,6 +69,19 @@ func TestNoSolverIsSaidOnceAndClearsWhenTheIssuerChanges(t *testing.T) {
 	equal(t, a.Status.Reason, "")
 }
 
+// TestNoSolversAreEnoughOnceTheCAAsksForNoProof: no watch tells that the CA asks for no proof any more. The Order finds
+// out by itself, long before the CA gives the order up.
+func TestNoSolversAreEnoughOnceTheCAAsksForNoProof(t *testing.T) {
+	s := flows.NewOrderState().Stored(acmev1.Pending, "pending").Saw(acme.StatusPending)
+	s.Issuer.Solvers, s.Settings.OrderRefresh = nil, time.Hour
+	s.Memory.Remote.Expires = start.Add(7 * 24 * time.Hour)
+	equal(t, s.Decide(start).Wake, s.Memory.RemoteAt.Add(time.Hour))
+	a := s.Decide(s.Memory.RemoteAt.Add(time.Hour))
+	equal(t, a.Step, order.Fetch)
+	s = s.Saw(acme.StatusReady)
+	equal(t, s.Decide(start.Add(time.Hour)).Step, order.Finalize)
+}
+
 // TestReplacesIsDroppedWhenTheCARefusesIt: CAs do not agree about the problem that says
 // so, so the first refusal of any kind is taken for one, and the second ends the order.
 func TestReplacesIsDroppedWhenTheCARefusesIt(t *testing.T) {

@@ -205,6 +205,11 @@ func solverRows() map[string]row {
 			mend: func(s *scene) {
 				s.amendIssuer(func(spec *certmanagerv1.IssuerSpec) { spec.ACME.Solvers[0].Selector = nil })
 			}},
+		"solver-no-solvers": {class: cause.NoSolver, says: "the issuer has no solvers", cure: "Add a solver to spec.acme.solvers of the issuer",
+			make: ofACME("none-at-all.example.com", func(*scene) []acmev1.ACMEChallengeSolver { return nil }),
+			mend: func(s *scene) {
+				s.amendIssuer(func(spec *certmanagerv1.IssuerSpec) { spec.ACME.Solvers = []acmev1.ACMEChallengeSolver{byHTTP(true)} })
+			}},
 		"solver-wildcard": {class: cause.NoSolver, says: "*.wild.example.com", cure: "Add a solver of the type dns01",
 			make: ofACME("*.wild.example.com", solver(byHTTP(true))),
 			mend: func(s *scene) {

@@ -159,7 +159,11 @@ func (k *checker) acme(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	for _, p := range proofs {
 		k.progress.Step("check %s", p.Display())
 		zone := ""
-		if !p.Address {
+		switch {
+		case p.Address:
+		case len(spec.Solvers) == 0: // a CA that asks for no proof needs no zone
+			k.caa(ctx, p, ca)
+		default:
 			zone = k.dns(ctx, p, ca, zones)
 		}
 		if tested := zone + " " + p.Why; k.o.credentials && p.Solver.DNS01 != nil && !zones[tested] {

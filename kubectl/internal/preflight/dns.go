@@ -28,9 +28,8 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 		k.add(k.persistent(ctx, p, ca))
 	default: // no record is made
 	}
-	by := " according to " + strings.Join(k.o.nameservers, ", ")
 	zone, err := k.resolver.Zone(ctx, fqdn, nil)
-	f := preflight.Finding{Check: "zone", Subject: p.Display(), Outcome: preflight.OK, Message: fqdn + " is in the zone " + zone + by}
+	f := preflight.Finding{Check: "zone", Subject: p.Display(), Outcome: preflight.OK, Message: fqdn + " is in the zone " + zone + k.by()}
 	switch {
 	case err != nil && fault.IsTerminal(err):
 		f.Outcome, f.Message = preflight.Failed, err.Error()
@@ -51,15 +50,23 @@ func (k *checker) dns(ctx context.Context, p preflight.Proof, ca preflight.Autho
 			k.add(d.Judge(p.Solver.DNS01 != nil))
 		}
 	}
+	k.caa(ctx, p, ca)
+	return zone
+}
+
+// by says whose answers they are.
+func (k *checker) by() string { return " according to " + strings.Join(k.o.nameservers, ", ") }
+
+// caa checks whether the CA may issue for the name.
+func (k *checker) caa(ctx context.Context, p preflight.Proof, ca preflight.Authority) {
 	owner, records, err := k.resolver.CAA(ctx, p.Name)
 	if err != nil {
 		// A CA that gets no answer must not issue (RFC 8659 §3).
-		k.add(preflight.Finding{Check: "CAA", Subject: p.Display(), Outcome: preflight.Warning, Message: err.Error() + by,
+		k.add(preflight.Finding{Check: "CAA", Subject: p.Display(), Outcome: preflight.Warning, Message: err.Error() + k.by(),
 			WhatToDo: "See whether the name servers of the zone answer: dig CAA " + p.Name})
-		return zone
+		return
 	}
 	k.add(preflight.CAA(p, owner, records, ca))
-	return zone
 }
 
 // alias checks whether the name of the record is a CNAME, and returns the name at which the solver writes the record.
