@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,6 +20,8 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -95,6 +98,17 @@ func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 
 // ProbeCall is the engine's name for the call that checks whether an issuer can be used.
 const ProbeCall = "probe"
+
+// KeyCall is the call of the engine that makes a private key: an RSA key takes up to minutes of CPU, and a few of them
+// would keep all other objects waiting.
+func KeyCall(spec pki.KeySpec) engine.Call {
+	return engine.Call{
+		Name: "make a private key", Inputs: fmt.Sprintf("%+v", spec),
+		// One namespace has half of the processors, so that other namespaces get keys meanwhile.
+		Lane: engine.Lane{Name: "private keys", Limit: max(runtime.GOMAXPROCS(0)/2, 1)},
+		Run:  func(context.Context) (any, error) { return pki.GenerateKey(spec) },
+	}
+}
 
 // IssuerInputs is a digest of what the calls for an issuer are made with: the issuer's spec, the annotations that
 // Signers read, and the versions of the Secrets that the spec names.

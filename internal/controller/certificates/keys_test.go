@@ -62,7 +62,7 @@ func TestRSAKeysDelayNobodyElse(t *testing.T) {
 			if err := api.Get(t.Context(), key, secret); err == nil {
 				t.Fatal("the key was made by the worker, which others wait for")
 			}
-			if waits := e.Waits(); len(waits) == 0 || waits[0].Detail != keyCall {
+			if waits := e.Waits(); len(waits) == 0 || waits[0].Detail != controller.KeyCall(pki.KeySpec{}).Name {
 				t.Errorf("nobody is told that the key is made: %+v", waits)
 			}
 			synctest.Wait()
