@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/types"
 
 	"chancery.dev/internal/acme/accounts"
 	"chancery.dev/internal/controller"
@@ -56,12 +55,10 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			Secrets: deps.Secrets, Now: deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 		}),
 		signer.TypeACME: acmeorder.New(acmeorder.Config{
-			Objects: deps.Client, API: deps.Manager.GetAPIReader(), Secrets: deps.Secrets,
+			Objects: deps.Client, Secrets: deps.Secrets,
 			Accounts:            registry,
 			NoARI:               cfg.ACME.NoARI,
-			CheckIssuer:         func(issuer types.UID) { deps.Engine.Repeat(issuer, controller.ProbeCall) },
 			Issuers:             issuers.All(deps),
-			Tell:                issuers.Teller(deps),
 			AccountKeyAlgorithm: cfg.ACME.AccountKeyAlgorithm,
 			Now:                 deps.Now, ClusterResourceNamespace: cfg.ClusterResourceNamespace,
 			Annotations: deps.Settings.CopiedAnnotations.Apply, Process: process,

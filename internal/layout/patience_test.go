@@ -17,8 +17,7 @@ var patient = []string{
 var lasting = map[string]string{
 	"internal/cause Pause":                             "bounds writes that tell of a cause",
 	"internal/signer/acmeorder lookAgain":              "looks whether an obstacle of ours is gone",
-	"internal/signer/acmeorder writeAgain":             "lets the watch show what has overtaken a write",
-	"internal/signer/acmeorder probeTimeout":           "bounds a call",
+	"internal/signer/acmeorder callTimeout":            "bounds a call",
 	"internal/signer/acmeorder renewalInfoSoon":        "bounds what a CA asks for between two looks",
 	"internal/signer/acmeorder renewalInfoLater":       "is between two looks",
 	"internal/engine nextPass":                         "how soon an object goes on that has used up its steps",
@@ -37,6 +36,7 @@ var lasting = map[string]string{
 	"internal/machine/account retryAfter":              "tells a retry from a new order; machine/certificate makes it wait",
 	"internal/machine/account strangersLimit":          "is how long a validation of an earlier process is watched",
 	"internal/machine/account validationLimit":         "bounds how long a validation keeps a key",
+	"internal/machine/account writeAgain":              "lets the watch show what has overtaken a write",
 	"internal/machine/acmeflow DefaultSettings":        "are settings, which people may change",
 	"internal/machine/acmeflow ExpiryGrace":            "is for clocks that differ",
 	"internal/machine/acmeflow expiryPoll":             "looks at an order that has expired by our clock",

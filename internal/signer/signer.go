@@ -24,6 +24,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/machine/revocation"
 	"chancery.dev/internal/pki"
@@ -62,9 +63,48 @@ type Prober interface {
 	// Probe MUST be idempotent, and MUST NOT change the issuer. If the issuer cannot be used, Probe returns a fault.
 	// The fault's reason and message become those of the issuer's condition Ready. The fault's class tells whether
 	// somebody has to correct something, or the server is away. A fault without a reason is shown to nobody. Any other
-	// error says nothing about the issuer. Facts beside an error count: the issuer is as the Facts say, but the error
-	// has kept Probe from further steps. When ctx ends, so does Probe.
+	// error says nothing about the issuer. When ctx ends, so does Probe.
 	Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Facts, error)
+}
+
+// AccountHolder takes the place of a Prober if an issuer needs an account at its server, whose key is in a Secret
+// (ACME). internal/machine/account decides what the account needs next, and the controller of issuers does it.
+type AccountHolder interface {
+	Remote
+
+	// Account looks at the account of an issuer. It reads caches and what the process knows of accounts, and calls
+	// nobody else. Its error is as that of Prober.Probe: a fault is a mistake in the spec or its Secrets.
+	Account(ctx context.Context, issuer certmanagerv1.GenericIssuer) (Account, error)
+	// UsesAccount reports whether the issuer uses the account with that URI, and the server has not lost it. It is quick.
+	UsesAccount(issuer types.UID, uri string) bool
+	// OnLost makes the AccountHolder call f with each issuer whose account the server has lost. f MUST be quick. Call
+	// OnLost at the wiring.
+	OnLost(f func(issuer types.NamespacedName))
+}
+
+// Account is one look at the account of an issuer.
+type Account interface {
+	// SetUp is what the look has found. Answered, WasBound and a failure are left to the caller.
+	SetUp() account.SetUp
+	// Take takes a step that writes no Secret. For a step that asks (account.Step.Asks), it makes the one call to the
+	// server, and may block until ctx ends; its error says when the call is repeated, and is no fault.Terminal.
+	Take(ctx context.Context, step account.Step) error
+	// Secret returns the Secret as it is after a step that writes it; nil if somebody else has taken the step already.
+	// Live is the Secret as it is now, and MUST NOT be changed; nil for account.StepCreateKey. Key is a new key.
+	Secret(step account.Step, live *corev1.Secret, key crypto.Signer) (*corev1.Secret, error)
+}
+
+// AccountFacts are the facts of an issuer whose account has come to rest.
+func AccountFacts(s *account.SetUp, say *account.Say, now time.Time) *Facts {
+	facts := &Facts{Ready: say.Ready, Reason: say.Reason, Message: say.Message}
+	if say.Again > 0 {
+		facts.Until = now.Add(say.Again)
+	}
+	if status := s.Status; status.URI != "" {
+		status.LastKeyRotation = say.Last
+		facts.ACME = &status
+	}
+	return facts
 }
 
 // Forgetter is an optional ability of an Adapter that keeps something of issuers between calls.
@@ -73,8 +113,9 @@ type Forgetter interface {
 	Forget(issuer types.UID)
 }
 
-// Remote is the ability of an Adapter whose calls, Sign and Probe, leave the process. They run in a lane of the engine,
-// not on a worker, and Sign runs once the request's approval is stored. The calls of other Adapters run on a worker.
+// Remote is the ability of an Adapter whose calls leave the process: Sign, Probe and, for steps that ask, Account.Take.
+// They run in a lane of the engine, not on a worker, and Sign runs once the request's approval is stored. The calls of
+// other Adapters run on a worker.
 type Remote interface {
 	// Lane returns the lane for the calls of an issuer. The issuer is of the Adapter's type, and Lane reads only its
 	// namespace and its spec.

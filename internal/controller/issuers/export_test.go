@@ -8,7 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
 )
 
 // Bench is bench for the tests that need the adapters.
@@ -19,6 +22,23 @@ func NewBench(t *testing.T, objects ...client.Object) *Bench {
 	t.Helper()
 	return newBench(t, objects...)
 }
+
+// Over is benchOver.
+func Over(t *testing.T, store client.Client) *Bench {
+	t.Helper()
+	return benchOver(t, store)
+}
+
+// RunCluster runs the ClusterIssuers beside the Issuer.
+func (b *bench) RunCluster() reconcile.Reconciler {
+	return engine.Run(b.deps.Engine, (&issuers{b.deps}).kind(kind{
+		Name: cmmeta.ClusterIssuerKind, Events: b.events,
+		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} },
+	}))
+}
+
+// Queued is how many issuers are to be looked at.
+func (b *bench) Queued() int { return b.queue.Len() }
 
 // Name is the name of the issuer that a Bench runs.
 func Name() types.NamespacedName { return name }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +36,7 @@ import (
 
 // kind is one of the two kinds of issuer, pass one look at an issuer.
 type (
-	kind = engine.Kind[certmanagerv1.GenericIssuer, memory, issuer.State, issuer.Action]
+	kind = engine.Kind[certmanagerv1.GenericIssuer, memory, observation, issuer.Action]
 	pass = engine.Pass[certmanagerv1.GenericIssuer, memory]
 )
 
@@ -45,6 +44,15 @@ type (
 type memory struct {
 	// testing is the id of the test of a solver that this process has started; empty for none.
 	testing string
+	account accountMemory
+}
+
+// observation is what a pass has found of an issuer.
+type observation struct {
+	issuer.State
+
+	// account is what its account needs now; nil if that is nothing, or is not known yet.
+	account *accountView
 }
 
 // issuers looks after the issuers of one kind.
@@ -52,24 +60,21 @@ type issuers struct{ *controller.Deps }
 
 // Setup adds the controller of Issuers.
 func Setup(ctx context.Context, d *controller.Deps) error {
-	k := kind{
-		Name: cmmeta.DefaultIssuerKind, Events: d.Events("cert-manager-issuers"),
-		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} },
-	}
-	return setup(ctx, d, k, &certmanagerv1.IssuerList{})
+	return setup(ctx, d, &certmanagerv1.IssuerList{}, kind{
+		Name: cmmeta.DefaultIssuerKind, New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.Issuer{} },
+	})
 }
 
 // SetupCluster adds the controller of ClusterIssuers, as Setup does for Issuers.
 func SetupCluster(ctx context.Context, d *controller.Deps) error {
-	k := kind{
-		Name: cmmeta.ClusterIssuerKind, Events: d.Events("cert-manager-clusterissuers"),
-		New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} },
-	}
-	return setup(ctx, d, k, &certmanagerv1.ClusterIssuerList{})
+	return setup(ctx, d, &certmanagerv1.ClusterIssuerList{}, kind{
+		Name: cmmeta.ClusterIssuerKind, New: func() certmanagerv1.GenericIssuer { return &certmanagerv1.ClusterIssuer{} },
+	})
 }
 
-func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectList) error {
-	r := &issuers{d}
+func setup(ctx context.Context, d *controller.Deps, list client.ObjectList, k kind) error {
+	r, name := &issuers{d}, strings.ToLower(k.Name)+"s"
+	k.Events = d.Events("cert-manager-" + name)
 	runner, object := engine.Run(d.Engine, r.kind(k)), k.New()
 	if err := r.Manager.GetFieldIndexer().IndexField(ctx, object, controller.SecretIndex, r.secretsOf); err != nil {
 		return err
@@ -77,11 +82,16 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 	if err := r.Observed(ctx, object); err != nil {
 		return err
 	}
+	for _, by := range r.Signers {
+		if holder, ok := by.(signer.AccountHolder); ok {
+			holder.OnLost(runner.Ring) // one of the other kind is not found
+		}
+	}
 	watches := ctrl.NewControllerManagedBy(r.Manager)
 	if r.HTTP01 != nil {
 		watches.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(r.afterResponder(k.Name == cmmeta.ClusterIssuerKind)))
 	}
-	return watches.Named(strings.ToLower(k.Name)+"s").
+	return watches.Named(name).
 		For(object, builder.WithPredicates(r.inScope())).
 		WithOptions(r.Options(time.Second, 5*time.Minute)).
 		WatchesRawSource(r.OnSecret(func(ctx context.Context, s client.Object) []reconcile.Request {
@@ -93,7 +103,8 @@ func setup(ctx context.Context, d *controller.Deps, k kind, list client.ObjectLi
 
 // kind fills in what both kinds do alike.
 func (r *issuers) kind(k kind) kind {
-	k.Observe, k.Decide, k.Plan, k.Gone, k.TooLarge = r.observe, issuer.Decide, r.plan, r.gone, r.tooLarge
+	k.Observe, k.Plan, k.Gone, k.TooLarge = r.observe, r.plan, r.gone, r.tooLarge
+	k.Decide = func(o observation, now time.Time) issuer.Action { return issuer.Decide(o.State, now) }
 	return k
 }
 
@@ -195,48 +206,48 @@ func withStatus(i certmanagerv1.GenericIssuer, status certmanagerv1.IssuerStatus
 	return changed
 }
 
-// observe looks at an issuer by its Signer: on the worker, or by a call of the engine.
-func (r *issuers) observe(ctx context.Context, p *pass) (issuer.State, error) {
+// observe looks at an issuer by its Signer: on the worker, or by calls of the engine.
+func (r *issuers) observe(ctx context.Context, p *pass) (observation, error) {
 	by, managed := r.Signers[signer.TypeOf(p.Object.GetSpec())]
-	s := issuer.State{Issuer: p.Object, Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}
-	observeTest(p, &s)
+	o := observation{State: issuer.State{Issuer: p.Object, Managed: managed, Unanswered: r.unanswered(ctx, p.Object)}}
+	observeTest(p, &o.State)
+	holder, holds := by.(signer.AccountHolder)
 	prober, probes := by.(signer.Prober)
 	remote, leaves := by.(signer.Remote)
 	switch {
 	case !managed || p.Object.GetDeletionTimestamp() != nil:
-		return s, nil
+		return o, nil
+	case holds:
+		err := r.observeAccount(ctx, p, holder, &o)
+		return o, err
 	case !probes:
-		s.Facts = &signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonIsReady}
-		return s, nil
+		o.Facts = &signer.Facts{Ready: true, Reason: certmanagerv1.IssuerReasonIsReady}
+		return o, nil
 	case leaves:
-		err := r.ask(ctx, p, &s, engine.Call{
+		err := r.ask(ctx, p, &o.State, engine.Call{
 			Name: controller.ProbeCall, Lane: remote.Lane(p.Object),
-			// It may write a Secret of the issuer. An edit of the spec does not wait for a server that is silent.
-			Finish: strconv.FormatInt(p.Object.GetGeneration(), 10),
-			Run:    func(ctx context.Context) (any, error) { return brought(prober.Probe(ctx, p.Object)) },
+			Run: func(ctx context.Context) (any, error) { return prober.Probe(ctx, p.Object) },
 		})
-		return s, err
+		return o, err
 	}
 	facts, err := prober.Probe(ctx, p.Object)
-	switch f := fault.Of(err); {
-	case err == nil:
-		s.Facts = &facts
-	case f == nil:
-		return s, err
-	case f.Kind == fault.KindAfter:
-		s.Failure, s.Again = err, r.Now().Add(max(f.Delay, time.Millisecond))
-	default:
-		s.Failure = err
+	if err == nil {
+		o.Facts = &facts
 	}
-	return s, nil
+	return o, o.fail(err, r.Now())
 }
 
-// brought is what a look has come to: no value if it has found nothing.
-func brought(facts signer.Facts, err error) (any, error) {
-	if facts.Reason == "" {
-		return nil, err
+// fail notes how a look has failed that was made on the worker. An error that is no fault says nothing about the
+// issuer: fail returns it.
+func (o *observation) fail(err error, now time.Time) error {
+	f := fault.Of(err)
+	if f == nil {
+		return err
 	}
-	return facts, err
+	if o.Failure = err; f.Kind == fault.KindAfter {
+		o.Again = now.Add(max(f.Delay, time.Millisecond))
+	}
+	return nil
 }
 
 // ask notes how the call stands that looks at an issuer. What it has found is asked for again when it ends.
@@ -246,21 +257,19 @@ func (r *issuers) ask(ctx context.Context, p *pass, s *issuer.State, call engine
 		return err
 	}
 	answer := p.Ask(call)
-	facts, ok := answer.Value.(signer.Facts)
-	if ok && !facts.Until.IsZero() && !r.Now().Before(facts.Until) {
+	if facts, ok := answer.Value.(signer.Facts); ok && (facts.Until.IsZero() || r.Now().Before(facts.Until)) {
+		s.Facts = &facts
+	} else if ok {
 		p.Forget(call.Name)
 		answer = p.Ask(call)
-	}
-	if facts, ok = answer.Value.(signer.Facts); ok {
-		s.Facts = &facts
 	}
 	s.Failure, s.Again = answer.Err, answer.Until
 	return nil
 }
 
 // plan says what a decision means.
-func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Action) (engine.Plan, error) {
-	plan := engine.Plan{Wake: a.Wake, Then: r.followTest(p, s, a.Test)}
+func (r *issuers) plan(_ context.Context, p *pass, s observation, a issuer.Action) (engine.Plan, error) {
+	plan := engine.Plan{Wake: a.Wake, Then: r.followTest(p, s.State, a.Test)}
 	if a.Status != nil {
 		plan.Status = withStatus(p.Object, *a.Status)
 	}
@@ -280,6 +289,7 @@ func (r *issuers) plan(_ context.Context, p *pass, s issuer.State, a issuer.Acti
 			Message: fmt.Sprintf("Test %s of the solver for %q: %s", t.ID, t.DNSName, t.Message),
 		})
 	}
+	r.planAccount(p, s.account, &plan)
 	switch {
 	case s.Failure != nil:
 		plan.Waits = engine.For{What: engine.WaitTime, Detail: s.Failure.Error()}

@@ -24,7 +24,6 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
-	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/ownwrites"
 	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/issuer"
@@ -34,7 +33,7 @@ import (
 
 // bench runs one Issuer on the engine, over an API that keeps objects.
 type bench struct {
-	*engine.Runner[certmanagerv1.GenericIssuer, memory, issuer.State, issuer.Action]
+	*engine.Runner[certmanagerv1.GenericIssuer, memory, observation, issuer.Action]
 
 	t     *testing.T
 	store client.Client
@@ -52,12 +51,21 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, events: record.NewFakeRecorder(10), queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
+	return benchOver(t, fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&certmanagerv1.Issuer{}, &certmanagerv1.ClusterIssuer{}).Build())
+}
+
+// benchOver is a new process over an API.
+func benchOver(t *testing.T, store client.Client) *bench {
+	t.Helper()
+	b := &bench{
+		t: t, store: store, events: record.NewFakeRecorder(20),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
+	}
 	t.Cleanup(b.queue.ShutDown)
-	b.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&certmanagerv1.Issuer{}).Build()
 	over := ownwrites.New(b.store, time.Now)
 	kept := secrets.New(time.Now)
-	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: scheme}}); err != nil {
+	if err := kept.Connect(t.Context(), secrets.Source{Client: over, Live: b.store, Cache: &informertest.FakeInformers{Scheme: store.Scheme()}}); err != nil {
 		t.Fatal(err)
 	}
 	b.deps = &controller.Deps{
@@ -150,116 +158,6 @@ func TestWaitsForVault(t *testing.T) {
 	if _, wait = b.pass(); wait.What != engine.WaitCall {
 		t.Errorf("with another token: %+v", wait)
 	}
-}
-
-// writer is a Signer whose Probe writes the Secret of its issuer, as that of an ACME issuer does. It counts.
-type writer struct {
-	store          client.Client
-	secret         *corev1.Secret
-	probes, beside int
-	underWay       bool
-}
-
-func (w *writer) Lane(certmanagerv1.GenericIssuer) engine.Lane {
-	return engine.Lane{Name: "written", Limit: 4}
-}
-
-func (w *writer) Probe(ctx context.Context, _ certmanagerv1.GenericIssuer) (signer.Facts, error) {
-	w.probes++
-	if w.underWay {
-		w.beside++
-	}
-	w.underWay = true
-	defer func() { w.underWay = false }()
-	if w.probes == 1 {
-		w.secret.Data = map[string][]byte{"key": []byte("made")}
-		if err := w.store.Update(ctx, w.secret); err != nil {
-			return signer.Facts{}, err
-		}
-	}
-	time.Sleep(time.Minute)
-	return signer.Facts{Ready: true, Reason: "Fine"}, nil
-}
-
-// TestProbeThatWritesItsSecret: a probe that changes its own inputs is not made a second time beside itself. Another
-// one looks at what the first has written once the first has come back.
-func TestProbeThatWritesItsSecret(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-			Namespace: name.Namespace, Name: "token", UID: "1", Labels: map[string]string{certmanagerv1.ManagedSecretLabel: certmanagerv1.LabelTrue},
-		}}
-		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}
-		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
-		b := newBench(t, is)
-		defer b.queue.ShutDown()
-		if err := b.store.Create(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
-		w := &writer{store: b.store, secret: secret}
-		b.deps.Signers[signer.TypeVault] = w
-		for range 3 {
-			b.pass()
-			synctest.Wait()
-		}
-		if w.probes != 1 {
-			t.Errorf("%d probes while the first one is under way", w.probes)
-		}
-		for range 3 {
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-		}
-		if err := b.store.Get(t.Context(), name, is); err != nil || w.probes != 2 || w.beside != 0 ||
-			!certmanagerv1.HasIssuerCondition(is.Status.Conditions, certmanagerv1.IssuerConditionReady, cmmeta.ConditionTrue) {
-			t.Errorf("%v: %d probes, %d beside another, %+v", err, w.probes, w.beside, is.Status)
-		}
-	})
-}
-
-// unfinished is a Signer whose issuer can be used, and has more to do.
-type unfinished struct {
-	writer
-
-	err error
-}
-
-func (u *unfinished) Probe(context.Context, certmanagerv1.GenericIssuer) (signer.Facts, error) {
-	u.probes++
-	return signer.Facts{Ready: true, Reason: "Fine", Message: "its key is not replaced"}, u.err
-}
-
-// TestMoreToDoForAReadyIssuer: what a server has asked to wait for, however long, holds up the rest for an hour, and
-// the list of waits says until when. A repeat of the call (Engine.Repeat) does not wait for that.
-func TestMoreToDoForAReadyIssuer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		is := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: "2", Generation: 1}}
-		is.Spec.Vault = &certmanagerv1.VaultIssuer{Auth: certmanagerv1.VaultAuth{TokenSecretRef: &cmmeta.SecretKeySelector{Name: "token"}}}
-		b := newBench(t, is)
-		defer b.queue.ShutDown()
-		by := &unfinished{err: fault.ClassRateLimited.AfterExactly(365*24*time.Hour, "", "not this year")}
-		b.deps.Signers[signer.TypeVault] = by
-		look := func(when string, probes int) {
-			if _, err := b.Reconcile(t.Context(), reconcile.Request{NamespacedName: name}); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
-			ready, wait := b.pass()
-			synctest.Wait()
-			in := time.Until(wait.Until)
-			if ready == nil || ready.Status != cmmeta.ConditionTrue || wait.What != engine.WaitTime || wait.Detail != ready.Message ||
-				in < time.Hour || in > 66*time.Minute || by.probes != probes {
-				t.Errorf("%s: %+v, %+v in %s, %d probes", when, ready, wait, in, by.probes)
-			}
-		}
-		look("at first", 1)
-		time.Sleep(66 * time.Minute)
-		look("after the wait", 2)
-		b.deps.Engine.Repeat(is.UID, controller.ProbeCall)
-		look("after a doubt", 3)
-	})
 }
 
 // TestAnEditedIssuerIsProbedAtOnce: somebody mends the address of a server that does not answer. The probe of the

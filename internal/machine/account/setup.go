@@ -3,11 +3,15 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/pki"
 )
 
 // The key of an account is replaced in three steps, each of which can be the last one of a process:
@@ -51,15 +55,26 @@ const (
 // String names the step.
 func (s Step) String() string {
 	return [...]string{
-		"rest", "create key", "ask which key", "adopt", "register", "bind", "ask for key change", "store next key",
-		"replace key", "finish key",
+		"rest", "create account key", "ask which account key", "adopt account", "register account", "bind account",
+		"ask for key change", "store next account key", "replace account key", "finish account key",
 	}[s]
+}
+
+// Asks reports whether the step is one call to the CA.
+func (s Step) Asks() bool {
+	return s == StepAskWhichKey || s == StepRegister || s == StepAskKeyChange || s == StepReplaceKey
 }
 
 // SetUp is what can be observed of an issuer and its account.
 type SetUp struct {
-	// Where names the Secret with the account's key, as namespace/name, and NextEntry the entry for the next key.
-	Where, NextEntry string
+	// Where names the Secret with the account's key, and NextEntry the entry for the next key.
+	Where     types.NamespacedName
+	NextEntry string
+	// NewKey is of which kind a new key of the account is.
+	NewKey pki.KeySpec
+	// Status is what the issuer's status says of the account that was found, without LastKeyRotation. Its URI is empty
+	// as long as the account is not registered.
+	Status acmev1.ACMEIssuerStatus
 	// HasKey says that the Secret is there with a key; NextKey that it holds a next key, too.
 	HasKey, NextKey bool
 	// Stored is the value of the annotation that the last key was made for; empty for none.
@@ -79,14 +94,15 @@ type SetUp struct {
 	// WasReady, WasReason and WasSaid are of the issuer's condition Ready.
 	WasReady           bool
 	WasReason, WasSaid string
-	// WasBound says that the issuer has used an account in this process before this look.
+	// WasBound says that the issuer used an account in this process when it last came to rest.
 	WasBound bool
 	// Wanted is the value of the annotation that asks for another key, Last the value that the key was last replaced
 	// for; empty for none.
 	Wanted, Last string
 
-	// CanReplace says that the CA was just asked, and replaces keys.
-	CanReplace bool
+	// Answered are the calls to the CA that have succeeded with the present spec and Secrets since the issuer last came
+	// to rest.
+	Answered []Step
 	// Obstacle says why the key cannot be replaced, and what to do; empty if it can be.
 	Obstacle string
 	// Follows says which other issuer still needs the current key; empty if none does.
@@ -104,6 +120,8 @@ type Action struct {
 	// Failure is the result, with StepRest; nil if nothing has failed. With Say it is why the key of the account is not
 	// replaced yet, and says when to try again.
 	Failure error
+	// Tell is told by an event once the step is taken; nil for nothing.
+	Tell *Say
 }
 
 // Say is what to say of an issuer that has an account to use, or has had.
@@ -126,7 +144,13 @@ const (
 	followAgain = 5 * time.Second
 	// lookAgain is how often is looked whether an obstacle is gone.
 	lookAgain = 30 * time.Second
+	// writeAgain is when to try again what somebody else's write has overtaken.
+	writeAgain = time.Second
 )
+
+// Overtaken is the failure of a step that writes the Secret: somebody else has changed the Secret since the step was
+// decided.
+func Overtaken() error { return fault.After(writeAgain, "", "somebody else has changed the Secret") }
 
 // Decide returns what the issuer needs of its account now.
 func (s *SetUp) Decide() Action {
@@ -142,7 +166,7 @@ func (s *SetUp) Decide() Action {
 		return Action{Step: StepAskWhichKey}
 	case s.Unchanged && s.SameKey && !s.Registered && !s.Lost:
 		return Action{Step: StepAdopt}
-	case !(s.Unchanged && s.SameURL) && !s.Contact, !s.Registered:
+	case !(s.Unchanged && s.SameURL) && !s.Contact && !slices.Contains(s.Answered, StepRegister), !s.Registered:
 		// An issuer that has had its say leaves the contact alone: one that shares the account may have said
 		// something else since, and they would contradict each other for ever.
 		return Action{Step: StepRegister}
@@ -157,9 +181,9 @@ func (s *SetUp) Decide() Action {
 func (s *SetUp) undecided() Action {
 	why := delayOf(s.Failure)
 	if !why.failed {
-		return Action{Failure: why.repeat}
+		return Action{Failure: s.Failure}
 	}
-	return Action{Failure: why.repeat, Say: &Say{
+	return Action{Failure: s.Failure, Say: &Say{
 		Ready: s.WasReady, Reason: certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, Last: s.Last,
 		Message: fmt.Sprintf("Secret %s holds two keys of the account, and the ACME server has not said which one it goes by: %s", s.Where, s.hint(why)),
 	}}
@@ -176,16 +200,20 @@ func (s *SetUp) advance() Action {
 		return s.replacing(delayOf(s.Failure))
 	case !s.NextKey && s.Obstacle != "":
 		return s.replacing(delay{failed: true, again: lookAgain, text: s.Obstacle})
-	case !s.NextKey && !s.CanReplace:
+	case !s.NextKey && !slices.Contains(s.Answered, StepAskKeyChange):
 		return Action{Step: StepAskKeyChange}
 	case !s.NextKey:
-		return Action{Step: StepStoreNextKey}
+		return Action{Step: StepStoreNextKey, Tell: &Say{
+			Reason: certmanagerv1.IssuerReasonReplacingACMEAccountKey, Message: registeredStill + "is being replaced",
+		}}
 	case !s.UsesNext:
 		return Action{Step: StepReplaceKey}
 	case s.Follows != "":
 		return s.replacing(delay{again: followAgain, text: s.Follows})
 	default:
-		return Action{Step: StepFinishKey}
+		return Action{Step: StepFinishKey, Tell: &Say{
+			Reason: certmanagerv1.IssuerReasonACMEAccountKeyReplaced, Message: fmt.Sprintf("The key of the ACME account %s was replaced", s.Status.URI),
+		}}
 	}
 }
 
@@ -194,20 +222,15 @@ type delay struct {
 	// failed says that something is wrong; refused that repeating does not cure it.
 	failed, refused bool
 	text            string
-	// repeat is the failure after which the step is repeated; without one, the issuer is looked at again after that time.
-	repeat error
-	again  time.Duration
+	// again is after which time the issuer is looked at again, if no step has failed.
+	again time.Duration
 }
 
 // delayOf reads a failure: a fault without a class says that nothing has failed.
 func delayOf(err error) delay {
-	d := delay{failed: true, text: err.Error(), repeat: err}
+	d := delay{failed: true, text: err.Error()}
 	if f := fault.Of(err); f != nil {
-		d.refused = f.Kind == fault.KindTerminal
-		d.failed = d.refused || f.Class != ""
-	}
-	if d.refused {
-		d.repeat = fault.ClassPermanent.After(fault.Calls.With(fault.ClassPermanent).First, "", "%w", err) // the cause may be removed at the CA
+		d.refused, d.failed = f.Class == fault.ClassPermanent, f.Class != ""
 	}
 	return d
 }
@@ -240,5 +263,5 @@ func (s *SetUp) replacing(d delay) Action {
 			say.Message += ": " + d.text
 		}
 	}
-	return Action{Say: say, Failure: d.repeat}
+	return Action{Say: say, Failure: s.Failure}
 }

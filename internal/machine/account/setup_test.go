@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/fault"
 )
+
+var where = types.NamespacedName{Namespace: "ns", Name: "account"}
 
 // world is an issuer, its Secret and a CA, on which steps have their effect. Of a process, only SetUp's knowledge of
 // the account is lost with it.
@@ -26,7 +30,7 @@ type world struct {
 
 // restart is another process.
 func (w *world) restart() {
-	w.s = SetUp{Where: "ns/account", NextEntry: "tls.key.next", Stored: w.s.Stored}
+	w.s = SetUp{Where: where, NextEntry: "tls.key.next", Stored: w.s.Stored}
 	w.observe()
 }
 
@@ -68,7 +72,7 @@ func (w *world) do(t *testing.T, step Step) {
 	case StepBind:
 		w.s.Bound = true
 	case StepAskKeyChange:
-		w.s.CanReplace = true
+		w.s.Answered = append(w.s.Answered, step)
 	case StepStoreNextKey:
 		w.next, w.s.Stored = w.current+1, w.wanted
 	case StepReplaceKey:
@@ -134,12 +138,12 @@ func TestWalks(t *testing.T) {
 // TestInvariants holds for every combination of what can be observed.
 func TestInvariants(t *testing.T) {
 	failures := []error{nil, errors.New("conflict"), fault.After(time.Second, "", "later"),
-		fault.ClassUnavailable.After(0, "Down", "is away"), fault.Failed(fault.ClassPermanent, "No", "refused")}
+		fault.ClassUnavailable.After(0, "Down", "is away"), fault.ClassPermanent.After(time.Hour, "No", "refused")}
 	for bits := range 1 << 12 {
 		on := func(n int) bool { return bits>>n&1 == 1 }
 		for _, failure := range failures {
 			for failed := StepRest; failed <= StepFinishKey; failed++ {
-				s := SetUp{Where: "ns/account", NextEntry: "tls.key.next", HasKey: on(0), NextKey: on(1), Registered: on(2), Contact: on(2) && on(3),
+				s := SetUp{Where: where, NextEntry: "tls.key.next", HasKey: on(0), NextKey: on(1), Registered: on(2), Contact: on(2) && on(3),
 					Bound: on(4), UsesNext: on(2) && on(5), DeniesNext: on(6), Lost: on(7), Unchanged: on(8), SameKey: on(9), SameURL: on(10), Failure: failure, Failed: failed}
 				if on(11) {
 					s.Wanted = "today"
@@ -177,7 +181,7 @@ func check(t *testing.T, s *SetUp, a Action) {
 
 // TestWords: what is said of an issuer while its key is replaced, or cannot be.
 func TestWords(t *testing.T) {
-	ready := SetUp{Where: "ns/account", NextEntry: "tls.key.next", HasKey: true, Registered: true, Contact: true, Bound: true,
+	ready := SetUp{Where: where, NextEntry: "tls.key.next", HasKey: true, Registered: true, Contact: true, Bound: true,
 		Unchanged: true, SameKey: true, SameURL: true, Wanted: "today", WasReady: true}
 	with := func(change func(*SetUp)) SetUp {
 		s := ready
@@ -210,7 +214,7 @@ func TestWords(t *testing.T) {
 		}),
 			"true ErrReplaceACMEAccountKey in 1s, warns: The ACME account was registered with the ACME server; its key is not replaced: is away; retrying with back-off"},
 		"the CA refuses": {with(func(s *SetUp) {
-			s.Failed, s.Failure = StepAskKeyChange, fault.Failed(fault.ClassPermanent, "No", "has no keyChange")
+			s.Failed, s.Failure = StepAskKeyChange, fault.ClassPermanent.After(0, "No", "has no keyChange")
 		}), "true ErrReplaceACMEAccountKey in 1h0m0s, warns: The ACME account was registered with the ACME server; its key is not replaced: has no keyChange. The account keeps its key, and works. This is tried again every hour; to give up, remove the annotation chancery.dev/rotate-account-key and, if it is there, the entry \"tls.key.next\" of Secret ns/account"},
 		"others have to follow": {with(func(s *SetUp) { s.NextKey, s.UsesNext, s.Follows = true, true, "it waits for Issuer b" }),
 			"true ReplacingACMEAccountKey in 5s: The ACME account was registered with the ACME server; its key is being replaced: it waits for Issuer b"},
@@ -236,7 +240,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", what, got, c.want)
 		}
 	}
-	if got := StepFinishKey.String(); got != "finish key" {
+	if got := StepFinishKey.String(); got != "finish account key" {
 		t.Error(got)
 	}
 }

@@ -8,6 +8,7 @@ package issuer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,7 +113,7 @@ func (s *State) say(f Facts, now time.Time) Action {
 	if f.Ready {
 		ready.Status = cmmeta.ConditionTrue
 	}
-	for _, field := range leftOut(s.Issuer.GetSpec()) {
+	for _, field := range leftOut(s.Issuer.GetSpec(), f.Message) {
 		ready.Message += "; " + field
 	}
 	if f.LeftOut != "" {
@@ -148,10 +149,11 @@ func (s *State) say(f Facts, now time.Time) Action {
 	return a
 }
 
-// leftOut says which parts of the CA bundles in a spec are not used.
-func leftOut(spec *certmanagerv1.IssuerSpec) (said []string) {
+// leftOut says which parts of the CA bundles in a spec are not used, unless a message, which may be one that is said
+// again, says so already.
+func leftOut(spec *certmanagerv1.IssuerSpec, message string) (said []string) {
 	read := func(field string, bundle []byte) {
-		if text := pki.LeftOut(field, bundle); text != "" {
+		if text := pki.LeftOut(field, bundle); text != "" && !strings.Contains(message, text) {
 			said = append(said, text)
 		}
 	}

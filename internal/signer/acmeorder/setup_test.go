@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +19,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/engine"
-	issuermachine "chancery.dev/internal/machine/issuer"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/pebble"
 )
@@ -142,25 +139,6 @@ func (ca *watchedCA) issuer(name, email string) *certmanagerv1.Issuer {
 			PrivateKey: cmmeta.SecretKeySelector{Name: "account"},
 		}},
 	}
-}
-
-// probe checks an issuer, gives the issuer the status that follows, and returns when it is to be looked at
-// again; zero for never.
-func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, err error) {
-	t.Helper()
-	s := issuermachine.State{Issuer: is, Managed: true}
-	facts, err := b.signer.Probe(t.Context(), is)
-	if s.Failure = err; facts.Reason != "" {
-		s.Facts = &facts
-	}
-	a := issuermachine.Decide(s, b.now)
-	if a.Status != nil {
-		is.Status = *a.Status
-	}
-	if wait := engine.BackOff(err, 1, 0); err != nil && wait > 0 {
-		return b.now.Add(wait), err
-	}
-	return a.Wake, err
 }
 
 // setup sets an issuer up, and returns the Ready condition.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509/pkix"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -35,21 +33,11 @@ type bench struct {
 	accounts *accounts.Registry
 	now      time.Time
 	key      crypto.Signer
-	// notified takes the issuers that are to be set up again.
 	// issuers are all that there are; said are the events about them.
 	issuers []*certmanagerv1.Issuer
 	said    []string
 	// patch, if set, is called in place of each write of an account's key.
 	patch func(write func() error) error
-}
-
-// Patch implements acmeorder.Objects.
-func (d direct) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	write := func() error { return d.Client.Patch(ctx, obj, patch, opts...) }
-	if d.bench.patch != nil {
-		return d.bench.patch(write)
-	}
-	return write()
 }
 
 func (b *bench) all(context.Context) ([]certmanagerv1.GenericIssuer, error) {
@@ -69,18 +57,10 @@ func (s secrets) Secret(ctx context.Context, namespace, name string) (*corev1.Se
 }
 
 // direct is a client without a cache.
-type direct struct {
-	client.Client
-
-	bench *bench
-}
+type direct struct{ client.Client }
 
 func (d direct) Get(ctx context.Context, key client.ObjectKey, obj client.Object) error {
 	return d.Client.Get(ctx, key, obj)
-}
-
-func (direct) Live(ctx context.Context, reader client.Reader, key client.ObjectKey, obj client.Object) error {
-	return reader.Get(ctx, key, obj)
 }
 
 func newBench(t *testing.T) *bench {
@@ -94,11 +74,8 @@ func newBench(t *testing.T) *bench {
 	b.accounts = accounts.New(accounts.Options{Now: now})
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&acmev1.Order{}).Build()
 	b.signer = acmeorder.New(acmeorder.Config{
-		Objects: direct{b.api, b}, Issuers: b.all, API: b.api, Secrets: secrets{b.api}, Accounts: b.accounts,
-		CheckIssuer: func(types.UID) {}, Now: now,
-		Tell: func(i certmanagerv1.GenericIssuer, warning bool, reason, message string) {
-			b.said = append(b.said, fmt.Sprintf("%s %t %s: %s", i.GetName(), warning, reason, message))
-		},
+		Objects: direct{b.api}, Issuers: b.all, Secrets: secrets{b.api}, Accounts: b.accounts,
+		Now:                      now,
 		ClusterResourceNamespace: "cluster",
 		Annotations: func(all map[string]string) map[string]string {
 			return map[string]string{"kept": all["kept"]}
