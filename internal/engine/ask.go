@@ -10,7 +10,7 @@ import (
 type Answer struct {
 	// Given says that the call has succeeded.
 	Given bool
-	// Value is what the last try has brought. A failed try may have brought something, too.
+	// Value is what the call has brought, once Given.
 	Value any
 	// Err is how the last try with these inputs failed; nil if none has.
 	Err error
@@ -24,7 +24,6 @@ type Answer struct {
 
 // tries is what is known of the failed tries of a call.
 type tries struct {
-	value    any
 	err      error
 	class    fault.Class
 	failures int
@@ -41,9 +40,9 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 	case known == nil:
 		c.put(o, wanted, nil)
 		return Answer{}
-	case known.Inputs != wanted.Inputs && known.finishes(wanted):
+	case known.Inputs != wanted.Inputs && known.finishes():
 		return Answer{}
-	case known.Inputs != wanted.Inputs && known.keeps(wanted) && known.finished && !known.seen:
+	case known.Inputs != wanted.Inputs && known.Finish && known.finished && !known.seen:
 		// The call has come back since the pass began: the next pass looks at what the call has brought.
 		known.seen = true
 		known.owner.wake()
@@ -77,7 +76,7 @@ func (c *Calls) ask(o owner, wanted Call, jitter float64) Answer {
 
 // failed returns what is known after one more try has failed.
 func (t *tries) failed(o Outcome, jitter float64) *tries {
-	out := &tries{value: o.Value, err: o.Err, failures: 1}
+	out := &tries{err: o.Err, failures: 1}
 	f := fault.Of(o.Err)
 	if f != nil {
 		out.class = f.Class
@@ -100,7 +99,7 @@ func (t *tries) answer() Answer {
 	if t == nil {
 		return Answer{}
 	}
-	return Answer{Value: t.value, Err: t.err, Failures: t.failures}
+	return Answer{Err: t.err, Failures: t.failures}
 }
 
 // BackOff is how long to wait after the given number of failures in a row (1 for the first), by the table of package

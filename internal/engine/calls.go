@@ -50,9 +50,8 @@ type Call struct {
 	// Urgency orders the calls in the lane: the highest goes first.
 	Urgency int
 	// Finish marks a call whose outcome has to be remembered, whatever its inputs are: once it is sent, a call with
-	// other inputs and the same Finish waits until it has come back. If Finish is empty, a call never waits for one
-	// with earlier inputs.
-	Finish string
+	// other inputs waits until it has come back.
+	Finish bool
 	// Gate says whether to send the call, when its turn has come. A call that is not sent ends with ErrDropped, and its
 	// object decides anew. Nil sends the call. Gate MUST be quick and MUST NOT call the engine.
 	Gate func(now time.Time) (send bool)
@@ -76,9 +75,6 @@ func (o Outcome) Problem() string {
 	}
 	return o.Err.Error()
 }
-
-// hasResult reports whether Calls.repeat repeats the call: the call has brought something.
-func (o Outcome) hasResult() bool { return o.Err == nil || o.Value != nil }
 
 // owner is the object that a call is for.
 type owner struct {
@@ -182,7 +178,7 @@ func (c *Calls) start(o owner, wanted Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.objects[o.uid][wanted.Name]; known != nil {
-		if known.Inputs == wanted.Inputs || known.finishes(wanted) {
+		if known.Inputs == wanted.Inputs || known.finishes() {
 			return
 		}
 		known.unwanted = true
@@ -191,10 +187,7 @@ func (c *Calls) start(o owner, wanted Call) {
 }
 
 // finishes reports whether a call with other inputs has to wait for this one.
-func (w *call) finishes(other Call) bool { return w.keeps(other) && w.started && !w.finished }
-
-// keeps reports whether what this call brings is looked at before a call with other inputs is made.
-func (w *call) keeps(other Call) bool { return w.Finish != "" && w.Finish == other.Finish }
+func (w *call) finishes() bool { return w.Finish && w.started && !w.finished }
 
 // put is called with the lock held.
 func (c *Calls) put(o owner, wanted Call, before *tries) {
@@ -257,8 +250,8 @@ func (c *Calls) forgetCall(uid types.UID, name string) {
 	c.drop(uid, name)
 }
 
-// repeat drops a call that has brought something, and wakes its object. A call under way is dropped once it has brought
-// something: the other side may have looked before somebody asked to repeat the call.
+// repeat drops a call that has succeeded, and wakes its object. A call under way is dropped once it has succeeded: the
+// other side may have looked before somebody asked to repeat the call.
 func (c *Calls) repeat(uid types.UID, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -267,7 +260,7 @@ func (c *Calls) repeat(uid types.UID, name string) {
 	case known == nil:
 	case !known.finished:
 		known.stale = known.started
-	case known.outcome.hasResult():
+	case known.outcome.Err == nil:
 		c.drop(uid, name)
 		known.owner.wake()
 	}
@@ -440,7 +433,7 @@ func (c *Calls) finish(w *call, outcome Outcome) {
 	if w.unwanted {
 		return
 	}
-	if w.stale && outcome.hasResult() {
+	if w.stale && outcome.Err == nil {
 		c.drop(w.owner.uid, w.Name)
 	}
 	w.owner.wake()

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/kube/leader/term"
@@ -129,12 +128,6 @@ func (e *Engine) statusSet(ctx context.Context, old, changed client.Object) {
 	a.status = cmp.Or(why, a.status)
 }
 
-// Tell emits an event about an object outside of a pass, and writes the line of the log about the event.
-func (e *Engine) Tell(recorder record.EventRecorder, object client.Object, event Event) {
-	Emit(recorder, object, event)
-	e.line(e.client.KindOf(object), client.ObjectKeyFromObject(object), &passLog{causes: []string{clip(event.Message)}, reasons: []string{event.Reason}}, "", nil)
-}
-
 // objectOf is an object in a line of the log.
 func objectOf(kind string, name types.NamespacedName) string {
 	return kind + " " + strings.TrimPrefix(name.String(), "/")
@@ -149,9 +142,7 @@ func (e *Engine) line(kind string, name types.NamespacedName, a *passLog, next s
 	if len(a.reasons) > 0 {
 		values = append(values, "reason", strings.Join(a.reasons, " "))
 	}
-	if next != "" {
-		values = append(values, "next", next)
-	}
+	values = append(values, "next", next)
 	if err != nil && !IsTransient(err) {
 		e.log.Error(nil, decided, values...)
 		return

@@ -280,7 +280,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	}
 	if remote, leaves := by.(signer.Remote); leaves {
 		return r.call(ctx, p, o, v, engine.Call{
-			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: signCall,
+			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: true,
 			Run: func(ctx context.Context) (any, error) { return r.callSigner(ctx, by, o) },
 		})
 	}
