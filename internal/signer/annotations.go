@@ -7,8 +7,8 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
-// Annotations returns those annotations of an issuer or a request that Sign and Probe of a Remote read. A change of
-// any other annotation, which tools make again and again, ends no back-off.
+// Annotations returns those annotations of an issuer or a request that Sign, Probe and Account of a Remote read. A
+// change of any other annotation, which tools make again and again, ends no back-off.
 func Annotations(of metav1.Object) map[string]string {
 	out := map[string]string{}
 	for _, key := range []string{

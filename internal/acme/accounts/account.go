@@ -250,7 +250,7 @@ func (a *Account) turn(ctx context.Context) (release func(), err error) {
 	case a.registering <- struct{}{}:
 		return func() { <-a.registering }, nil
 	case <-ctx.Done():
-		return nil, fault.ClassUnavailable.After(0, "", "the ACME server has not answered another issuer with the same account in time")
+		return nil, fault.ClassUnavailable.After(0, "", "the ACME server has not answered another call for the same account in time")
 	}
 }
 

@@ -6,8 +6,8 @@
 // account. internal/machine/order and internal/machine/challenge decide these steps, and this package executes them.
 //
 // The package writes nothing to Kubernetes and retries nothing. internal/machine/order and internal/machine/challenge
-// decide what follows from an outcome. internal/signer/acmeorder makes an issuer's account key and registers the
-// account with this package.
+// decide what follows from an outcome. internal/controller/issuers makes an issuer's account key, and
+// registers the account by internal/signer/acmeorder, which calls this package.
 package accounts
 
 import (

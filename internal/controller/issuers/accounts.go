@@ -19,6 +19,9 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch
 
+// overtaken is the longest wait after a write that somebody else's has overtaken (account.Overtaken).
+const overtaken = time.Second
+
 // accountMemory is what is remembered of the account of an issuer.
 type accountMemory struct {
 	// bound says that the issuer used an account when it last came to rest.
@@ -27,7 +30,7 @@ type accountMemory struct {
 	inputs string
 	// facts are those with which the issuer has come to rest; nil if there is something left to do.
 	facts *signer.Facts
-	// failed is the step that could not write the Secret, and failure how that stands.
+	// failed is the step that calls nobody and has failed, and failure how that stands.
 	failed  account.Step
 	failure engine.Answer
 }
@@ -51,7 +54,11 @@ func (r *issuers) observeAccount(ctx context.Context, p *pass, by signer.Account
 	case err != nil:
 		return err
 	case m.inputs != inputs:
-		*m = accountMemory{inputs: inputs, bound: m.bound}
+		fresh := accountMemory{inputs: inputs, bound: m.bound}
+		if m.failure.Until.Sub(r.Now()) <= overtaken { // the read that has found it has brought the other inputs
+			fresh.failed, fresh.failure = m.failed, m.failure
+		}
+		*m = fresh
 	case m.facts != nil && by.UsesAccount(p.Object.GetUID(), m.facts.ACME.URI):
 		o.Facts = m.facts
 		return nil
@@ -101,8 +108,12 @@ func (r *issuers) askFor(p *pass, v *accountView, call engine.Call) engine.Answe
 	case v.Step == m.failed && r.Now().Before(m.failure.Until):
 		return m.failure
 	case v.Step == account.StepCreateKey, v.Step == account.StepStoreNextKey:
-		answer := p.Ask(controller.KeyCall(v.setUp.NewKey))
-		v.key, _ = answer.Value.(crypto.Signer)
+		call := controller.KeyCall(v.setUp.NewKey)
+		answer := p.Ask(call)
+		if answer.Given {
+			v.key, _ = answer.Value.(crypto.Signer)
+			p.Forget(call.Name) // a key is used once: the answer of a write that uses it may be lost
+		}
 		return answer
 	default:
 		return engine.Answer{Given: true}
@@ -110,14 +121,18 @@ func (r *issuers) askFor(p *pass, v *accountView, call engine.Call) engine.Answe
 }
 
 // rest returns the facts with which the issuer comes to rest; nil for none. The calls are forgotten if nothing failed.
+// A registration is always forgotten: the CA may lose the account, or another issuer change the contact, while
+// something else is tried again.
 func (v *accountView) rest(p *pass, now time.Time) (facts *signer.Facts) {
 	m := &p.Memory.account
 	m.bound = v.setUp.Bound
 	if v.Say != nil {
 		facts = signer.AccountFacts(&v.setUp, v.Say, now)
 	}
-	for step := account.StepRest; v.Failure == nil && step <= account.StepFinishKey; step++ {
-		p.Forget(step.String())
+	for step := account.StepRest; step <= account.StepFinishKey; step++ {
+		if v.Failure == nil || step == account.StepRegister && v.setUp.Failed != step {
+			p.Forget(step.String())
+		}
 	}
 	if v.Failure == nil && facts.Until.IsZero() {
 		m.facts = facts
@@ -136,32 +151,42 @@ func (r *issuers) planAccount(p *pass, v *accountView, plan *engine.Plan) {
 	}
 }
 
-// takeStep takes a step that calls nobody but the API server. What follows if a step of a replacement cannot write the
-// Secret is for the account machine to decide.
-func (r *issuers) takeStep(ctx context.Context, p *pass, v *accountView) error {
-	switch m := &p.Memory.account; v.Step {
+// takeStep takes a step that calls nobody but the API server. What follows if it fails is for the account machine to
+// decide.
+func (r *issuers) takeStep(ctx context.Context, p *pass, v *accountView) (err error) {
+	switch v.Step {
 	case account.StepCreateKey:
-		secret, err := v.Secret(v.Step, nil, v.key)
-		if err == nil {
-			err = r.Client.Create(ctx, secret)
-		}
-		if apierrors.IsAlreadyExists(err) {
-			// Another issuer with the same Secret was faster, or a cache lags behind.
-			err = r.Client.Live(ctx, r.Manager.GetAPIReader(), v.setUp.Where, secret)
-		}
-		if err != nil {
-			return fmt.Errorf("create Secret %s for the account's private key: %w", v.setUp.Where, err)
-		}
+		err = r.createKey(ctx, v)
 	case account.StepStoreNextKey, account.StepFinishKey:
-		if err := r.changeKey(ctx, p, v); err != nil {
-			failures := m.failure.Failures + 1
-			m.failed, m.failure = v.Step, engine.Answer{Err: err, Failures: failures, Until: r.Now().Add(engine.BackOff(err, failures, p.Chance()))}
-			return engine.ErrDecideAgain
-		}
+		err = r.changeKey(ctx, p, v)
 	default:
-		return v.Take(ctx, v.Step)
+		err = v.Take(ctx, v.Step)
 	}
-	p.Forget(controller.KeyCall(v.setUp.NewKey).Name) // a key is used once
+	m, failures := &p.Memory.account, 1
+	if m.failed == v.Step {
+		failures += m.failure.Failures
+	}
+	m.failed, m.failure = account.StepRest, engine.Answer{}
+	if err == nil {
+		return nil
+	}
+	m.failed, m.failure = v.Step, engine.Answer{Err: err, Failures: failures, Until: r.Now().Add(engine.BackOff(err, failures, p.Chance()))}
+	return engine.ErrDecideAgain
+}
+
+// createKey makes the Secret. If another issuer with the same Secret was faster, or a cache lags behind, it reads the
+// Secret.
+func (r *issuers) createKey(ctx context.Context, v *accountView) error {
+	secret, err := v.Secret(v.Step, nil, v.key)
+	if err == nil {
+		err = r.Client.Create(ctx, secret)
+	}
+	if apierrors.IsAlreadyExists(err) {
+		err = r.Client.Live(ctx, r.Manager.GetAPIReader(), v.setUp.Where, secret)
+	}
+	if err != nil {
+		return fmt.Errorf("create Secret %s for the account's private key: %w", v.setUp.Where, err)
+	}
 	return nil
 }
 

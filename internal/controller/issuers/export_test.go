@@ -37,6 +37,11 @@ func (b *bench) RunCluster() reconcile.Reconciler {
 	}))
 }
 
+// RingOf is ringOf.
+func RingOf(kind string, ring func(types.NamespacedName)) func(types.NamespacedName) {
+	return ringOf(kind, ring)
+}
+
 // Queued is how many issuers are to be looked at.
 func (b *bench) Queued() int { return b.queue.Len() }
 

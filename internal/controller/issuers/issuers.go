@@ -1,5 +1,6 @@
 // Package issuers reconciles Issuers and ClusterIssuers with internal/engine. It asks each issuer's Signer whether the
-// issuer can be used, and writes the answer into the issuer's status. It signs nothing.
+// issuer can be used, and writes the answer into the issuer's status. For an ACME issuer, it makes and changes the
+// Secret with the key of the account. It signs nothing.
 package issuers
 
 import (
@@ -84,7 +85,7 @@ func setup(ctx context.Context, d *controller.Deps, list client.ObjectList, k ki
 	}
 	for _, by := range r.Signers {
 		if holder, ok := by.(signer.AccountHolder); ok {
-			holder.OnLost(runner.Ring) // one of the other kind is not found
+			holder.OnLost(ringOf(k.Name, runner.Ring))
 		}
 	}
 	watches := ctrl.NewControllerManagedBy(r.Manager)
@@ -99,6 +100,15 @@ func setup(ctx context.Context, d *controller.Deps, list client.ObjectList, k ki
 		})).
 		WatchesRawSource(runner).
 		Complete(runner)
+}
+
+// ringOf rings the issuers of one kind.
+func ringOf(kind string, ring func(types.NamespacedName)) func(types.NamespacedName) {
+	return func(issuer types.NamespacedName) {
+		if (issuer.Namespace == "") == (kind == cmmeta.ClusterIssuerKind) {
+			ring(issuer)
+		}
+	}
 }
 
 // kind fills in what both kinds do alike.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +35,8 @@ const (
 	StepRest Step = iota
 	// StepCreateKey makes the Secret with the account's key.
 	StepCreateKey
+	// StepCheckSolvers looks whether the Secrets are there that the DNS-01 solvers name. Nothing is sent to the CA.
+	StepCheckSolvers
 	// StepAskWhichKey asks the CA whether it accepts the next key already.
 	StepAskWhichKey
 	// StepAdopt takes over the registration that an earlier process has made. Nothing is sent.
@@ -55,14 +58,14 @@ const (
 // String names the step.
 func (s Step) String() string {
 	return [...]string{
-		"rest", "create account key", "ask which account key", "adopt account", "register account", "bind account",
+		"rest", "create account key", "check solvers", "ask which account key", "adopt account", "register account", "bind account",
 		"ask for key change", "store next account key", "replace account key", "finish account key",
 	}[s]
 }
 
-// Asks reports whether the step is one call to the CA.
+// Asks reports whether the step is a call beside the work on issuers: one to the CA, or one that reads many Secrets.
 func (s Step) Asks() bool {
-	return s == StepAskWhichKey || s == StepRegister || s == StepAskKeyChange || s == StepReplaceKey
+	return s == StepCheckSolvers || s == StepAskWhichKey || s == StepRegister || s == StepAskKeyChange || s == StepReplaceKey
 }
 
 // SetUp is what can be observed of an issuer and its account.
@@ -75,6 +78,8 @@ type SetUp struct {
 	// Status is what the issuer's status says of the account that was found, without LastKeyRotation. Its URI is empty
 	// as long as the account is not registered.
 	Status acmev1.ACMEIssuerStatus
+	// SolverSecrets says that solvers name Secrets.
+	SolverSecrets bool
 	// HasKey says that the Secret is there with a key; NextKey that it holds a next key, too.
 	HasKey, NextKey bool
 	// Stored is the value of the annotation that the last key was made for; empty for none.
@@ -100,8 +105,8 @@ type SetUp struct {
 	// for; empty for none.
 	Wanted, Last string
 
-	// Answered are the calls to the CA that have succeeded with the present spec and Secrets since the issuer last came
-	// to rest.
+	// Answered are the steps that ask and have succeeded with the present spec and Secrets since the issuer last came to
+	// rest.
 	Answered []Step
 	// Obstacle says why the key cannot be replaced, and what to do; empty if it can be.
 	Obstacle string
@@ -159,6 +164,8 @@ func (s *SetUp) Decide() Action {
 		return Action{Failure: s.Failure}
 	case !s.HasKey:
 		return Action{Step: StepCreateKey}
+	case s.SolverSecrets && !slices.Contains(s.Answered, StepCheckSolvers):
+		return Action{Step: StepCheckSolvers}
 	case s.NextKey && !s.Registered && !s.DeniesNext && !s.UsesNext:
 		if s.Failure != nil && s.Failed == StepAskWhichKey {
 			return s.undecided()
@@ -254,7 +261,7 @@ func (s *SetUp) replacing(d delay) Action {
 	switch {
 	case d.failed:
 		say.Reason, say.Message = certmanagerv1.IssuerReasonErrReplaceACMEAccountKey, registeredStill+"is not replaced: "+s.hint(d)
-		say.Warn = say.Message != s.WasSaid
+		say.Warn = !strings.HasPrefix(s.WasSaid, say.Message) // what is left out of a bundle is said behind it
 	case s.WasReason == certmanagerv1.IssuerReasonErrReplaceACMEAccountKey && s.WasBound:
 		say.Reason, say.Message = s.WasReason, s.WasSaid // what went wrong is said until it has gone right
 	default:

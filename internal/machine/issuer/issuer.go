@@ -1,8 +1,8 @@
 // Package issuer decides the content of the status of an Issuer or ClusterIssuer, and when to check the issuer again.
 //
-// Each type of issuer has its own check: the signer.Prober of the type makes the check, and returns Facts or a fault.
-// The consequences are the same for all types, and this package decides them. The package is pure: the controller of
-// issuers carries out its decisions.
+// Each type of issuer has its own check, which comes to Facts or a fault: the signer.Prober of the type makes it, or,
+// for ACME, internal/machine/account decides it. The consequences are the same for all types, and this package decides
+// them. The package is pure: the controller of issuers carries out its decisions.
 package issuer
 
 import (

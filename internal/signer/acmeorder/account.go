@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,8 +95,9 @@ func (l *look) SetUp() account.SetUp { return l.s }
 // observe gathers what the account machine wants to know. Its error is a mistake in the issuer's spec or its Secrets.
 func (l *look) observe(ctx context.Context) error {
 	l.s = account.SetUp{
-		Where:     types.NamespacedName{Namespace: signer.ResourceNamespace(l.issuer, l.ClusterResourceNamespace), Name: l.spec.PrivateKey.Name},
-		NextEntry: l.nextEntry(), NewKey: pki.KeySpec{Algorithm: l.AccountKeyAlgorithm},
+		Where:         types.NamespacedName{Namespace: signer.ResourceNamespace(l.issuer, l.ClusterResourceNamespace), Name: l.spec.PrivateKey.Name},
+		SolverSecrets: slices.ContainsFunc(l.spec.Solvers, func(s acmev1.ACMEChallengeSolver) bool { return len(signer.DNS01Secrets(s.DNS01)) > 0 }),
+		NextEntry:     l.nextEntry(), NewKey: pki.KeySpec{Algorithm: l.AccountKeyAlgorithm},
 		Wanted: l.issuer.GetAnnotations()[acmev1.RotateAccountKeyAnnotation],
 	}
 	was := certmanagerv1.FindIssuerCondition(l.issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
@@ -108,9 +110,6 @@ func (l *look) observe(ctx context.Context) error {
 	}
 	if err := l.readKeys(ctx); err != nil || l.secret == nil {
 		return err // the key is made whatever solvers lack (spec §5.1, steps 2 and 3)
-	}
-	if err := l.solverSecrets(ctx); err != nil {
-		return err
 	}
 	if err := l.open(); err != nil {
 		return err
@@ -180,6 +179,8 @@ func (l *look) unchanged() bool {
 // Take implements signer.Account.
 func (l *look) Take(ctx context.Context, step account.Step) error {
 	switch step {
+	case account.StepCheckSolvers:
+		return l.solverSecrets(ctx)
 	case account.StepAdopt:
 		return l.account.Adopt(l.issuer.GetStatus().ACME.URI, l.spec.Email)
 	case account.StepRegister:

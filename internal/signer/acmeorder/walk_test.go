@@ -3,6 +3,7 @@ package acmeorder_test
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (b *bench) probe(t *testing.T, is *certmanagerv1.Issuer) (again time.Time, 
 func (b *bench) walk(ctx context.Context, is *certmanagerv1.Issuer) (signer.Facts, error) {
 	_, bound := b.accounts.Of(is.UID)
 	var known account.SetUp
-	for {
+	for range 20 {
 		held, err := b.signer.Account(ctx, is)
 		if err != nil {
 			return signer.Facts{}, err
@@ -64,6 +65,7 @@ func (b *bench) walk(ctx context.Context, is *certmanagerv1.Issuer) (signer.Fact
 			known.Answered = append(s.Answered, a.Step)
 		}
 	}
+	return signer.Facts{}, errors.New("the account does not come to rest")
 }
 
 func (b *bench) tell(is *certmanagerv1.Issuer, warning bool, reason, message string) {
