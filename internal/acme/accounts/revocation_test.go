@@ -1,6 +1,7 @@
 package accounts_test
 
 import (
+	"crypto"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,8 +18,12 @@ import (
 )
 
 // issue has an account's CA issue a certificate for a key.
-func issue(t *testing.T, a *accounts.Account, csr []byte) (der []byte) {
+func issue(t *testing.T, a *accounts.Account, key crypto.Signer, name string) (der []byte) {
 	t.Helper()
+	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{name}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	do := func(action order.Action) order.Outcome {
 		t.Helper()
 		out := order1(t, a, action)
@@ -27,7 +32,7 @@ func issue(t *testing.T, a *accounts.Account, csr []byte) (der []byte) {
 		}
 		return out
 	}
-	o := do(order.Action{Step: order.Create, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: "a.example.com"}})}).Order
+	o := do(order.Action{Step: order.Create, NewOrder: ordering([]acme.Identifier{{Type: "dns", Value: name}})}).Order
 	authz := do(order.Action{Step: order.FetchAuthorizations, URLs: o.Authorizations}).Authorizations[0]
 	offered := authz.Challenges[0]
 	spec := acmev1.ChallengeSpec{URL: offered.URL, Type: acmev1.ChallengeTypeHTTP01, Token: offered.Token}
@@ -60,12 +65,8 @@ func TestRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"a.example.com"}}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		certs = append(certs, issue(t, owner, csr))
+	for _, name := range []string{"a.example.com", "b.example.com"} { // Pebble may reuse the authorization of a name
+		certs = append(certs, issue(t, owner, key, name))
 	}
 	if f := fault.Of(owner.Revoke(t.Context(), certs[0], nil, acme.ReasonSuperseded)); f != nil {
 		t.Fatalf("by its account: %+v", f)
