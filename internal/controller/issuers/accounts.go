@@ -3,6 +3,7 @@ package issuers
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,14 +14,12 @@ import (
 
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/machine/account"
 	"chancery.dev/internal/signer"
 )
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;patch
-
-// overtaken is the longest wait after a write that somebody else's has overtaken (account.Overtaken).
-const overtaken = time.Second
 
 // accountMemory is what is remembered of the account of an issuer.
 type accountMemory struct {
@@ -55,7 +54,7 @@ func (r *issuers) observeAccount(ctx context.Context, p *pass, by signer.Account
 		return err
 	case m.inputs != inputs:
 		fresh := accountMemory{inputs: inputs, bound: m.bound}
-		if m.failure.Until.Sub(r.Now()) <= overtaken { // the read that has found it has brought the other inputs
+		if account.IsOvertaken(m.failure.Err) { // the read that has found it has brought the other inputs
 			fresh.failed, fresh.failure = m.failed, m.failure
 		}
 		*m = fresh
@@ -76,9 +75,12 @@ func (r *issuers) observeAccount(ctx context.Context, p *pass, by signer.Account
 			o.Again = r.Now().Add(time.Second)
 			return nil
 		}
-		step := v.Step
+		step, lane := v.Step, by.Lane(p.Object)
+		if step == account.StepCheckSolvers { // it does not wait for a CA that is silent
+			lane.Name = "Secrets of solvers"
+		}
 		answer := r.askFor(p, v, engine.Call{
-			Name: step.String(), Inputs: inputs, Lane: by.Lane(p.Object),
+			Name: step.String(), Inputs: inputs, Lane: lane,
 			Run: func(ctx context.Context) (any, error) { return nil, held.Take(ctx, step) },
 		})
 		switch {
@@ -163,12 +165,12 @@ func (r *issuers) takeStep(ctx context.Context, p *pass, v *accountView) (err er
 		err = v.Take(ctx, v.Step)
 	}
 	m, failures := &p.Memory.account, 1
-	if m.failed == v.Step {
+	if m.failed == v.Step && !account.IsOvertaken(m.failure.Err) {
 		failures += m.failure.Failures
 	}
 	m.failed, m.failure = account.StepRest, engine.Answer{}
-	if err == nil {
-		return nil
+	if err == nil || ctx.Err() != nil || errors.Is(err, term.ErrOver) { // the end of the term says nothing about the step
+		return err
 	}
 	m.failed, m.failure = v.Step, engine.Answer{Err: err, Failures: failures, Until: r.Now().Add(engine.BackOff(err, failures, p.Chance()))}
 	return engine.ErrDecideAgain

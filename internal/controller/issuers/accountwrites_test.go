@@ -123,7 +123,7 @@ func TestTheSecretCannotBeWritten(t *testing.T) {
 // once a second, and says nothing.
 func TestAWriteThatIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		is, tries := acmeIssuer(issuers.Name().Namespace, issuers.Name().Name, "", "account"), 0
+		is, tries, broken := acmeIssuer(issuers.Name().Namespace, issuers.Name().Name, "", "account"), 0, false
 		a := newACME(t, is)
 		a.settle()
 		store := a.Store()
@@ -131,7 +131,9 @@ func TestAWriteThatIsOvertaken(t *testing.T) {
 			if verb != "patch" {
 				return act()
 			}
-			tries++
+			if tries++; broken {
+				return errors.New("broken")
+			}
 			secret := a.secret(is)
 			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "tool", time.Now().String())
 			if err := store.Update(t.Context(), secret); err != nil {
@@ -149,6 +151,14 @@ func TestAWriteThatIsOvertaken(t *testing.T) {
 		if ready, _ := a.status(is); tries < 5 || tries > 12 || !strings.HasPrefix(ready, "True ReplacingACMEAccountKey") || len(a.told()) != 0 {
 			t.Errorf("%d writes in ten seconds: %s", tries, ready)
 		}
+		broken, tries = true, 0 // the writes before were no failures: the first wait is the shortest
+		for range 5 {
+			a.looks(6)
+			time.Sleep(time.Second)
+		}
+		if tries < 2 {
+			t.Errorf("%d writes in five seconds of failures", tries)
+		}
 	})
 }
 
@@ -160,7 +170,20 @@ func TestSecretsOfSolversAreChecked(t *testing.T) {
 		is.GetSpec().ACME.Solvers = []acmev1.ACMEChallengeSolver{{DNS01: &acmev1.DNS01Solver{
 			Cloudflare: &acmev1.CloudflareProvider{APITokenSecretRef: &cmmeta.SecretKeySelector{Name: "cloudflare", Key: "token"}},
 		}}}
-		a := newACME(t, is)
+		all := []client.Object{is}
+		for _, name := range []string{"w", "x", "y", "z"} { // they wait for the CA, and fill its lane
+			all = append(all, acmeIssuer("team", name, "", "account-"+name))
+		}
+		a := newACME(t, all...)
+		a.ca.silent["ca.test"] = true
+		a.looks(8)
+		if ready, _ := a.status(is); !strings.HasPrefix(ready, "False InvalidSolver") || len(a.calls()) != 4 {
+			t.Errorf("while the CA is silent: %q, calls %q", ready, a.calls())
+		}
+		a.ca.set(func() { a.ca.silent = nil })
+		time.Sleep(2 * time.Minute)
+		a.settle()
+		a.ca.questions()
 		a.settle()
 		if ready, _ := a.status(is); !strings.HasPrefix(ready, "False InvalidSolver: failed to get secret \"cloudflare\"") || a.ca.questions() != "" || len(a.secret(is).Data) != 1 {
 			t.Errorf("%s", ready)

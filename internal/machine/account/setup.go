@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -153,9 +154,14 @@ const (
 	writeAgain = time.Second
 )
 
+var errOvertaken = errors.New("somebody else has changed the Secret")
+
 // Overtaken is the failure of a step that writes the Secret: somebody else has changed the Secret since the step was
 // decided.
-func Overtaken() error { return fault.After(writeAgain, "", "somebody else has changed the Secret") }
+func Overtaken() error { return fault.After(writeAgain, "", "%w", errOvertaken) }
+
+// IsOvertaken reports whether a failure is Overtaken.
+func IsOvertaken(err error) bool { return errors.Is(err, errOvertaken) }
 
 // Decide returns what the issuer needs of its account now.
 func (s *SetUp) Decide() Action {
