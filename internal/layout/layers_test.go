@@ -79,6 +79,7 @@ var rooms = []room{
 	{layer: 5, path: "internal/signer", why: "port: Signer, neutral Request and Bundle"},
 	{layer: 6, path: "internal/acme/accounts", why: "the ACME accounts in use, and their calls"},
 
+	{layer: 0, path: "internal/calendar", why: "pure: what public CAs have announced, with dates"},
 	{layer: 4, path: "internal/clientside/preflight", why: "pure: whether an issuance can succeed, judged before it"},
 	{layer: 6, path: "internal/clientside/explain", why: "pure: where a certificate stands, the cause and what helps, in words"},
 

@@ -35,6 +35,8 @@ type Limits struct {
 	Server string
 	// Profile is what the Order will ask for.
 	Profile string
+	// SendsDuration says that the Order has the duration of the Certificate (enableDurationFeature).
+	SendsDuration bool
 	// Issued are the certificates of the issuer that are known.
 	Issued []Issued
 	Now    time.Time
@@ -55,10 +57,11 @@ func OfLetsEncrypt(server string) (is, production bool) {
 // Judge judges the limits of the CA: those that Let's Encrypt publishes. Other CAs publish none that are known here.
 func (l Limits) Judge(spec *certmanagerv1.CertificateSpec) []Finding {
 	is, production := OfLetsEncrypt(l.Server)
+	findings := l.calendar(spec)
 	if !is {
-		return []Finding{{Check: "limits", Outcome: NotChecked, Message: "the limits of this CA are not known here: only those of Let's Encrypt are"}}
+		return append(findings, Finding{Check: "limits", Outcome: NotChecked, Message: "the limits of this CA are not known here: only those of Let's Encrypt are"})
 	}
-	findings := []Finding{l.form(spec), key(spec.PrivateKey)}
+	findings = append(findings, l.form(spec), key(spec.PrivateKey))
 	if production {
 		findings = append(findings, l.counts(spec))
 	}
@@ -80,9 +83,6 @@ func (l Limits) form(spec *certmanagerv1.CertificateSpec) Finding {
 	case len(spec.IPAddresses) > 0 && !short:
 		f.Outcome, f.Message = Failed, "Let's Encrypt issues for IP addresses by the profile shortlived only"
 		f.WhatToDo = "Set spec.acme.profile of the issuer to shortlived, or the annotation of the Certificate"
-	case spec.Duration != nil && spec.Duration.Duration > certmanagerv1.DefaultCertificateDuration:
-		f.Outcome, f.Message = Warning, fmt.Sprintf("duration is %s, and Let's Encrypt decides itself how long a certificate is valid: 90 days at most", spec.Duration.Duration)
-		f.WhatToDo = "Remove spec.duration"
 	}
 	return f
 }

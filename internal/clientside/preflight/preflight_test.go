@@ -128,7 +128,7 @@ func TestLimits(t *testing.T) {
 	want(t, judge(l, certmanagerv1.CertificateSpec{IPAddresses: []string{"192.0.2.1"}}), preflight.Failed, "shortlived")
 	long := one
 	long.Duration = &metav1.Duration{Duration: 8760 * time.Hour}
-	want(t, judge(l, long), preflight.Warning, "8760h")
+	want(t, judge(l, long), preflight.Warning, "365d")
 	for _, c := range []struct {
 		key     certmanagerv1.CertificatePrivateKey
 		outcome preflight.Outcome

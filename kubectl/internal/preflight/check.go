@@ -234,7 +234,7 @@ func (k *checker) limits(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	} else {
 		k.add(preflight.Orders(orders.Items, ref))
 	}
-	l := preflight.Limits{Server: spec.Server, Profile: preflight.Profile(k.certificate, spec), Now: time.Now(), Registered: registered}
+	l := preflight.Limits{Server: spec.Server, Profile: preflight.Profile(k.certificate, spec), SendsDuration: spec.EnableDurationFeature, Now: time.Now(), Registered: registered}
 	requests := &certmanagerv1.CertificateRequestList{}
 	if _, production := preflight.OfLetsEncrypt(spec.Server); production {
 		if err := k.list(ctx, requests); err != nil {
