@@ -88,16 +88,7 @@ func TestIssuesByBothChallenges(t *testing.T) {
 		})
 		w.verify(t, name, names)
 	}
-	rig.Eventually(t, "nothing is left", func(ctx context.Context) string {
-		challenges := &acmev1.ChallengeList{}
-		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
-			return err.Error()
-		}
-		if left := w.dns.TXT(); len(challenges.Items) > 0 || len(left) > 0 {
-			return fmt.Sprintf("%d Challenges, records %v", len(challenges.Items), left)
-		}
-		return ""
-	})
+	w.NothingLeft(t, w.dns.TXT)
 }
 
 // told is what Orders and Challenges say.

@@ -113,5 +113,5 @@ func TestAccountLabelOutlivesTheAccount(t *testing.T) {
 		}
 	}
 	w.run(t)
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 }

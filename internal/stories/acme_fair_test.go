@@ -167,7 +167,7 @@ func TestOrderDeletedByHand(t *testing.T) {
 	if orders := w.orders(t); len(orders) != 1 || orders[0].UID == first.UID {
 		t.Errorf("%d Orders", len(orders))
 	}
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 }
 
 // TestNamespaceGoesThoughCleanUpFails: a namespace that is deleted is not kept by a Challenge

@@ -170,7 +170,7 @@ func TestHTTP01ByPod(t *testing.T) {
 	cfg.ACME.HTTP01Address = ""
 	w.Run(t, cfg)
 	awaitReady(t, w.World, "web")
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.ServiceList{}, &networkingv1.IngressList{}} {
 		if err := w.Client.List(t.Context(), list, client.InNamespace(w.Namespace)); err != nil || meta.LenList(list) > 0 {
 			t.Errorf("%T: %d are left, %v", list, meta.LenList(list), err)

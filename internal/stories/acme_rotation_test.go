@@ -101,7 +101,7 @@ func TestAccountKeyIsReplacedDuringIssuances(t *testing.T) {
 	w.Run(t, cfg)
 	w.Create(t, certificate(w.World, "late", "acme", "late.example.com"))
 	awaitReady(t, w.World, "late")
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 
 	orders := w.orders(t)
 	if len(orders) != len(names)+1 {

@@ -1,8 +1,6 @@
 package stories_test
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -84,21 +82,6 @@ func (w *acmeWorld) issuer() *certmanagerv1.ClusterIssuer {
 	}})
 }
 
-// nothingLeft waits until no Challenge and no record in DNS is left.
-func (w *acmeWorld) nothingLeft(t *testing.T) {
-	t.Helper()
-	rig.Eventually(t, "everything is cleaned up", func(ctx context.Context) string {
-		challenges := &acmev1.ChallengeList{}
-		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
-			return err.Error()
-		}
-		if left := w.dns.TXT(); len(challenges.Items) > 0 || len(left) > 0 {
-			return fmt.Sprintf("%d Challenges, records %v", len(challenges.Items), left)
-		}
-		return ""
-	})
-}
-
 func (w *acmeWorld) orders(t *testing.T) []acmev1.Order {
 	t.Helper()
 	list := &acmev1.OrderList{}
@@ -127,7 +110,7 @@ func TestACMEIssuesByBothChallenges(t *testing.T) {
 			t.Errorf("%s has the names %s", name, secret.Annotations[certmanagerv1.AltNamesAnnotation])
 		}
 	}
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 	if orders := w.orders(t); len(orders) != 2 {
 		t.Errorf("%d Orders for 2 requests", len(orders))
 	}

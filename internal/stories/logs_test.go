@@ -140,7 +140,7 @@ func TestLogOfAnIssuance(t *testing.T) {
 		crt := certificate(w.World, "web", "acme", "web.example.com")
 		w.Create(t, crt)
 		awaitReady(t, w.World, "web")
-		w.nothingLeft(t)
+		w.NothingLeft(t, w.dns.TXT)
 		stop()
 		lines := j.about(t, "web")
 		ordered(t, lines, "Certificate",

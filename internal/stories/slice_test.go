@@ -163,22 +163,6 @@ func TestRule7CertificateByCA(t *testing.T) {
 	})
 }
 
-func signingRequest(t *testing.T, w *rig.World, name, signerName string) *certificatesv1.CertificateSigningRequest {
-	t.Helper()
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"csr.example.com"}}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certificatesv1.CertificateSigningRequest{ObjectMeta: named(w.ClusterName(name)), Spec: certificatesv1.CertificateSigningRequestSpec{
-		Request: request, SignerName: signerName,
-		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
-	}}
-}
-
 func signingCondition(w *rig.World, name string, t certificatesv1.RequestConditionType) func(context.Context) string {
 	return func(ctx context.Context) string {
 		csr := &certificatesv1.CertificateSigningRequest{}
@@ -220,7 +204,7 @@ func TestRule8SigningRequests(t *testing.T) {
 		"foreign":   "example.com/" + w.ClusterName("ca"),
 		"unchecked": "clusterissuers.cert-manager.io/" + w.ClusterName("ca"),
 	} {
-		w.Create(t, signingRequest(t, w, name, signerName))
+		w.Create(t, w.SigningRequest(t, name, signerName))
 	}
 	rig.Eventually(t, "the request is signed", func(ctx context.Context) string {
 		csr := &certificatesv1.CertificateSigningRequest{}

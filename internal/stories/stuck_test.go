@@ -42,7 +42,7 @@ func TestNothingWaitsInSilence(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	t.Run("a signer name without a namespace", func(t *testing.T) {
-		csr := signingRequest(t, w, "nodots", "issuers.cert-manager.io/"+w.ClusterName("nodots"))
+		csr := w.SigningRequest(t, "nodots", "issuers.cert-manager.io/"+w.ClusterName("nodots"))
 		w.Create(t, csr)
 		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
 			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test",

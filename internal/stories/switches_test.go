@@ -90,7 +90,7 @@ func newSwitched(t *testing.T) switched {
 		certificate(w.World, "web", "ca", "web.example.com"),
 		w.request(t, "local", cmmeta.IssuerReference{Name: "local", Kind: certmanagerv1.IssuerKind}),
 		w.request(t, "acme", cmmeta.IssuerReference{Name: w.ClusterName("acme"), Kind: cmmeta.ClusterIssuerKind}),
-		signingRequest(t, w.World, "csr", "cert-manager.io/"+w.ClusterName("ca")),
+		w.SigningRequest(t, "csr", "cert-manager.io/"+w.ClusterName("ca")),
 		&networkingv1.Ingress{
 			ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{certmanagerv1.IngressClusterIssuerAnnotation: w.ClusterName("ca")}},
 			Spec: networkingv1.IngressSpec{

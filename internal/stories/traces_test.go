@@ -127,7 +127,7 @@ func TestTraceOfAnIssuance(t *testing.T) {
 	stop := w.Run(t, cfg)
 	w.Create(t, w.issuer(), certificate(w.World, "web", "acme", "web.example.com"))
 	awaitReady(t, w.World, "web")
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 	stop()
 	if got := tree(t, c.traceOf(t, w.World, "web"), ""); got != byDNS {
 		t.Errorf("the trace is %s\nand not      %s", got, byDNS)

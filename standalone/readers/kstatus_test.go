@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +17,6 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 )
 
@@ -82,7 +80,7 @@ func TestKstatus(t *testing.T) {
 	}
 	w.Create(t, all...)
 	awaitKstatus(t, w.World, "nobody has looked yet", status.InProgressStatus, all...)
-	good := w.signingRequest(t, "good", "cert-manager.io/"+w.ClusterName("acme"))
+	good := w.SigningRequest(t, "good", "cert-manager.io/"+w.ClusterName("acme"))
 	denied := &certmanagerv1.CertificateRequest{ObjectMeta: named("denied"), Spec: certmanagerv1.CertificateRequestSpec{
 		IssuerRef: cmmeta.IssuerReference{Name: "lost"}, Request: good.Spec.Request,
 	}}
@@ -98,7 +96,7 @@ func TestKstatus(t *testing.T) {
 	bad := &certmanagerv1.CertificateRequest{ObjectMeta: named("bad"), Spec: certmanagerv1.CertificateRequestSpec{
 		IssuerRef: cmmeta.IssuerReference{Name: "self"}, Request: []byte("-----BEGIN CERTIFICATE REQUEST-----\n-----END CERTIFICATE REQUEST-----\n"),
 	}}
-	bare := w.signingRequest(t, "bare", "cert-manager.io/"+w.ClusterName("selfsigned"))
+	bare := w.SigningRequest(t, "bare", "cert-manager.io/"+w.ClusterName("selfsigned"))
 	w.Create(t, bad, good, bare)
 	awaitKstatus(t, w.World, "failed for good, without a key to sign with, or denied", status.FailedStatus, bad, bare, denied)
 	rig.Eventually(t, "the CertificateSigningRequest is signed", func(ctx context.Context) string {
@@ -132,22 +130,6 @@ func TestKstatus(t *testing.T) {
 	awaitKstatus(t, w.World, "deleted", status.NotFoundStatus, all...)
 }
 
-func (w *world) signingRequest(t *testing.T, name, signerName string) *certificatesv1.CertificateSigningRequest {
-	t.Helper()
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"csr.example.com"}}}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certificatesv1.CertificateSigningRequest{ObjectMeta: named(w.ClusterName(name)), Spec: certificatesv1.CertificateSigningRequestSpec{
-		Request: request, SignerName: signerName,
-		Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
-	}}
-}
-
 // deny denies a CertificateRequest, as an approver does.
 func deny(t *testing.T, w *rig.World, cr *certmanagerv1.CertificateRequest) {
 	t.Helper()
@@ -173,7 +155,7 @@ func TestKstatusOfOrders(t *testing.T) {
 	w.Run(t, w.cfg)
 	w.Create(t, w.issuer(), w.certificate("web", "acme", "web.example.com"))
 	w.awaitReady(t, "web", cmmeta.ConditionTrue)
-	w.nothingLeft(t)
+	w.NothingLeft(t, w.dns.TXT)
 	seen := map[string]bool{}
 	more := func(events <-chan watch.Event, until string) {
 		t.Helper()
@@ -207,21 +189,6 @@ func TestKstatusOfOrders(t *testing.T) {
 	w.Create(t, w.certificate("bad", "acme", "bad.http.example.com"))
 	more(challenges, "Challenge invalid Failed")
 	more(orders, "Order invalid Failed")
-}
-
-// nothingLeft waits until no Challenge and no record in DNS is left.
-func (w *world) nothingLeft(t *testing.T) {
-	t.Helper()
-	rig.Eventually(t, "everything is cleaned up", func(ctx context.Context) string {
-		challenges := &acmev1.ChallengeList{}
-		if err := w.Client.List(ctx, challenges, client.InNamespace(w.Namespace)); err != nil {
-			return err.Error()
-		}
-		if left := w.dns.TXT(); len(challenges.Items) > 0 || len(left) > 0 {
-			return fmt.Sprintf("%d Challenges, records %v", len(challenges.Items), left)
-		}
-		return ""
-	})
 }
 
 // next is the object of the next event that is no deletion.
