@@ -14,6 +14,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/preflight"
@@ -110,11 +111,10 @@ func (r *rotator) warn(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 	}
 	var names []string
 	for i := range all.Items {
-		crt, ref := &all.Items[i], all.Items[i].Spec.IssuerRef
-		if ref.IsExternal() || ref.Name != issuer.GetName() || ref.KindOrDefault() != explain.KindOf(issuer) {
+		if !all.Items[i].Spec.IssuerRef.Equivalent(cmmeta.IssuerReference{Name: issuer.GetName(), Kind: explain.KindOf(issuer)}) {
 			continue
 		}
-		proofs, _ := preflight.Proofs(crt, acme)
+		proofs, _ := preflight.Proofs(&all.Items[i], acme)
 		for _, p := range proofs {
 			if p.Type == acmev1.ChallengeTypeDNSPersist01 {
 				names = append(names, p.Display())
