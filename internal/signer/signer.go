@@ -86,8 +86,9 @@ type AccountHolder interface {
 type Account interface {
 	// SetUp is what the look has found. Answered, WasBound and a failure are left to the caller.
 	SetUp() account.SetUp
-	// Take takes a step that writes no Secret. For a step that asks (account.Step.Asks), it makes the one call to the
-	// server, and may block until ctx ends; its error says when the call is repeated, and is no fault.Terminal.
+	// Take takes a step that writes no Secret. For a step that asks (account.Step.Asks), it makes the one call, to the
+	// server or for the Secrets of solvers, and may block until ctx ends; its error says when the call is repeated, and
+	// is no fault.Terminal.
 	Take(ctx context.Context, step account.Step) error
 	// Secret returns the Secret as it is after a step that writes it; nil if somebody else has taken the step already.
 	// Live is the Secret as it is now, and MUST NOT be changed; nil for account.StepCreateKey. Key is a new key.

@@ -25,7 +25,8 @@ import (
 type accountMemory struct {
 	// bound says that the issuer used an account when it last came to rest.
 	bound bool
-	// inputs are those of the calls for the issuer (Deps.IssuerInputs). What follows is only true of them.
+	// inputs are those of the calls for the issuer (Deps.IssuerInputs). What follows is only true of them, but for a
+	// failure that is account.Overtaken.
 	inputs string
 	// facts are those with which the issuer has come to rest; nil if there is something left to do.
 	facts *signer.Facts
