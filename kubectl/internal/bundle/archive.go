@@ -64,10 +64,11 @@ Look through it before you send it.
 
 Left out, or replaced by REDACTED:
 - Secrets: their data is never asked for; secrets.yaml has their names, owners and cert-manager's own annotations
-- private keys, tokens and passwords in the forms that are known, in objects, logs and messages; long random words in logs
-- values of environment variables, but for harmless ones, and of arguments that may be secrets
-- values of annotations, but for those of cert-manager.io and chancery.dev
-- values of webhook and program configuration (config) of solvers; the names of the fields are there
+- texts in objects, but for those of fields that are known to be harmless; names of fields, numbers, true and false are there
+- values of annotations, but for those of cert-manager.io and chancery.dev, and of environment variables, but for harmless ones
+- the configuration (config) of webhooks and programs of solvers, also its numbers, and what probes and hooks of Pods execute
+- private keys, tokens and passwords in the forms that are known, in all texts; long random words in logs and messages
+- values of arguments that may be secrets, and scripts in arguments
 - e-mail addresses
 - host names: %s
 Kept: names of objects and namespaces, certificates, requests, tokens and keys of Challenges. CAs and clients see them anyway.

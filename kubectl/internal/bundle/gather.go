@@ -241,7 +241,7 @@ func (g *gatherer) encode(file string, value any, err error) error {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return err
 	}
-	g.fields(fields, false)
+	g.value("List", fields)
 	if text, err = yaml.Marshal(fields); err != nil {
 		return err
 	}
@@ -277,9 +277,6 @@ func (g *gatherer) versions(ctx context.Context) error {
 func (g *gatherer) status(ctx context.Context) error {
 	reports, err := status.Gather(ctx, g.client, status.Query{Namespace: g.namespace, Selector: labels.Everything()}, time.Now())
 	reports = slices.DeleteFunc(reports, func(r explain.Report) bool { return r.Outcome == explain.Issued.String() && r.Cause == "" })
-	for i := range reports {
-		reports[i].Secret = "" // certificates.yaml has the name; here the field looks like a secret
-	}
 	return g.encode("status.yaml", reports, err)
 }
 

@@ -90,6 +90,11 @@ func TestHosts(t *testing.T) {
 	if got := fields["status"].(map[string]any)["certificate"].(string); !strings.HasPrefix(got, gone) {
 		t.Errorf("the certificate has the names: %s", got)
 	}
+	fields = map[string]any{"spec": map[string]any{"request": "x", "caBundle": "x"}}
+	r.object("CertificateRequest", fields)
+	if got := fmt.Sprint(fields); strings.Count(got, gone) != 2 {
+		t.Errorf("what is encoded has the names: %s", got)
+	}
 }
 
 // TestManyHosts: whoever writes Certificates chooses how many domains are hidden, and how texts look.
