@@ -88,9 +88,8 @@ func below(path, field, name string) string {
 		return path + ".*" // annotations of others hold copies of objects, snippets, anything
 	case field == settings || path == settings:
 		return settings
-	case !isKnown("in", path) || strings.Contains(field, "."):
-		return ""
-	case strings.HasSuffix(at, ".env.value") && !harmlessEnv.MatchString(strings.ToUpper(name)):
+	case !isKnown("in", path) || strings.Contains(field, "."),
+		strings.HasSuffix(at, ".env.value") && !harmlessEnv.MatchString(strings.ToUpper(name)):
 		return ""
 	case strings.HasSuffix(field, "SecretRef"):
 		return path + ".secretRef"

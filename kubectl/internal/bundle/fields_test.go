@@ -241,6 +241,9 @@ func TestObjects(t *testing.T) {
 		(&redactor{}).object(kind, content)
 		got, _ := yaml.Marshal(content)
 		gotLines, wantLines := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+		if len(gotLines) != len(wantLines) {
+			t.Errorf("%s: %d lines, want %d", kind, len(gotLines), len(wantLines))
+		}
 		for i, line := range wantLines {
 			if i >= len(gotLines) || gotLines[i] != line {
 				t.Errorf("%s, line %d:\ngot  %s\nwant %s", kind, i, gotLines[min(i, len(gotLines)-1)], line)

@@ -35,7 +35,7 @@ var (
 	digit       = regexp.MustCompile(`[0-9]`)
 	reference   = regexp.MustCompile(`(?i)(?:names?|refs?|namespace|kind|path|file|dir|endpoint|url|audiences?|algorithm)$`)
 	harmlessEnv = regexp.MustCompile(`^(?:POD_NAME|POD_NAMESPACE|NODE_NAME|GOMEMLIMIT|CHANCERY_MEMORY_LIMIT|GOMAXPROCS|GODEBUG|GOGC|TZ|SSL_CERT_(?:FILE|DIR)|(?:HTTPS?|NO)_PROXY|KUBERNETES_[A-Z_]+)$`)
-	ourDomains  = regexp.MustCompile(`^(?:[a-z0-9.-]+\.)?(?:cert-manager\.io|chancery\.dev)/|^kubernetes\.io/ingress\.class$|^deployment\.kubernetes\.io/revision$`)
+	ourDomains  = regexp.MustCompile(`^(?:[a-z0-9.-]+\.)?(?:cert-manager\.io|chancery\.dev)/|^kubernetes\.io/(?:ingress\.class|tls-acme)$|^deployment\.kubernetes\.io/revision$`)
 )
 
 // words are in the names of fields and flags that hold secrets.
