@@ -41,14 +41,20 @@ func (c Chain) PEM() (chain, ca []byte) {
 // valid longest and that is shortest, in this order. The others are in Cross. It is an error if a certificate is not
 // above the lowest, or if ctx ends. If each certificate has signed another one, the first is the lowest.
 //
+// Of the certificates in further, those go into Cross that lead from the chain to other roots. The others are left out.
+//
 // BuildChain looks at names and signatures only: verifiers judge whether a signer may sign.
-func BuildChain(ctx context.Context, certs []*x509.Certificate) (Chain, error) {
+func BuildChain(ctx context.Context, certs []*x509.Certificate, further ...*x509.Certificate) (Chain, error) {
 	unique, err := deduplicate(certs)
 	if err != nil {
 		return Chain{}, err
 	}
+	all, err := deduplicate(slices.Concat(unique, further))
+	if err != nil {
+		return Chain{}, err
+	}
 	g := graph{members: map[string][]*x509.Certificate{}, above: map[*x509.Certificate]string{}, roots: map[*x509.Certificate]bool{}}
-	if err := g.link(ctx, unique); err != nil {
+	if err := g.link(ctx, all); err != nil {
 		return Chain{}, err
 	}
 	lowest, err := g.lowest(unique)
@@ -148,8 +154,8 @@ func (g graph) link(ctx context.Context, certs []*x509.Certificate) error {
 // lowest returns the one holder that all certificates are of, or above.
 func (g graph) lowest(certs []*x509.Certificate) (string, error) {
 	signs := map[string]bool{}
-	for c, above := range g.above {
-		signs[above] = signs[above] || holder(c) != above
+	for _, c := range certs {
+		signs[g.above[c]] = signs[g.above[c]] || holder(c) != g.above[c]
 	}
 	lowest := certs[0]
 	if at := slices.IndexFunc(certs, func(c *x509.Certificate) bool { return !signs[holder(c)] }); at >= 0 {
@@ -242,6 +248,9 @@ func (g graph) better(a, b []*x509.Certificate) bool {
 func (g graph) cross(path []*x509.Certificate) (found []*x509.Certificate) {
 	taken, onPath, seen := map[[2]string]bool{}, map[string]bool{}, map[string]bool{}
 	by := func(c *x509.Certificate) [2]string {
+		if g.roots[c] {
+			return [2]string{holder(c), holder(c)}
+		}
 		return [2]string{holder(c), cmp.Or(g.above[c], string(c.RawIssuer))}
 	}
 	var next []string
@@ -335,6 +344,27 @@ func FirstOf(text []byte) (leaf *x509.Certificate, rest []byte, err error) {
 	}
 	leaf, err = x509.ParseCertificate(block.Bytes)
 	return leaf, rest, err
+}
+
+// SignedByName reports whether a certificate says that ca has signed it: by the name of ca, and by the identifier of
+// its key where both have one (RFC 5280 §4.1.2.4, §4.2.1.1). It verifies no signature.
+func SignedByName(cert, ca *x509.Certificate) bool {
+	known := len(cert.AuthorityKeyId) > 0 && len(ca.SubjectKeyId) > 0
+	return bytes.Equal(ca.RawSubject, cert.RawIssuer) && (!known || bytes.Equal(ca.SubjectKeyId, cert.AuthorityKeyId))
+}
+
+// SplitPath splits the certificates behind a leaf into those that lead to a root, which is not among them, and the
+// others, by which verifiers reach other roots. If none leads there, all of them are the path. It looks at names alone.
+func SplitPath(leaf *x509.Certificate, above []*x509.Certificate, root *x509.Certificate) (path, others []*x509.Certificate) {
+	others = slices.Clone(above)
+	for at := leaf; !SignedByName(at, root); at = path[len(path)-1] {
+		next := slices.IndexFunc(others, func(c *x509.Certificate) bool { return SignedByName(at, c) })
+		if next < 0 {
+			return above, nil
+		}
+		path, others = append(path, others[next]), slices.Delete(others, next, next+1)
+	}
+	return path, others
 }
 
 // FirstToExpire returns the certificate whose validity (RFC 5280 §4.1.2.5) ends first; nil if there is none.
