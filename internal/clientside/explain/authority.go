@@ -58,7 +58,12 @@ func aboveIn(request *certmanagerv1.CertificateRequest) *signed {
 		return nil // what cannot be read says nothing
 	}
 	cas, _ := pki.DecodeBundle(request.Status.CA)
-	first := pki.FirstToExpire(append(chain[1:len(chain):len(chain)], cas...))
+	above := chain[1:]
+	if len(cas) > 0 { // the others are older roots, and links to them
+		path, _ := pki.SplitPath(chain[0], above, cas[0])
+		above = slices.Concat(path, cas[:1])
+	}
+	first := pki.FirstToExpire(above)
 	if first == nil || first.Equal(chain[0]) {
 		return nil
 	}

@@ -82,6 +82,10 @@ func TestChain(t *testing.T) {
 	aged.cert = sign(t, aged.cert, aged.cert, aged.key, aged.key.Public())
 	early := host("early.example.com")
 	early.NotBefore = time.Now().Add(time.Hour)
+	older, oldest, link := newAuthority(t, "older", nil), newAuthority(t, "oldest", nil), *root.cert
+	link.NotAfter = time.Now().Add(time.Minute)
+	linked, further := sign(t, &link, older.cert, older.key, root.key.Public()), *older.cert
+	linkedTwice := sign(t, &further, oldest.cert, oldest.key, older.key.Public())
 	cases := map[string]struct {
 		chain []*x509.Certificate
 		args  string
@@ -113,13 +117,16 @@ func TestChain(t *testing.T) {
 		"of a CA that expires soon": {chain: []*x509.Certificate{aged.issue(t, host("aged.example.com"), key), aged.cert}, wrong: true, want: []string{
 			`wrong validity|"CN=aged" expires on`,
 		}},
+		"with links to older roots, of which one expires": {chain: []*x509.Certificate{root.issue(t, host("linked.example.com"), key), linked, linkedTwice}, want: []string{
+			"ok chain|in order", "ok trust|", "ok validity|the first to expire",
+		}},
 		"too new": {chain: []*x509.Certificate{middle.issue(t, early, key), middle.cert}, wrong: true, want: []string{"wrong validity|is not valid before"}},
 		"another root": {chain: []*x509.Certificate{stranger.issue(t, host("s.example.com"), key)}, wrong: true, want: []string{
 			"wrong trust|it does not lead to", "ok revocation|s.example.com",
 		}},
 		"orders to the terminal": {chain: []*x509.Certificate{middle.issue(t, odd, key), middle.cert}},
 	}
-	trusted := write(t, root.cert)
+	trusted := write(t, root.cert, older.cert)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,12 +76,17 @@ func (r *Report) key(text []byte, leaf *x509.Certificate) {
 	}
 }
 
-// validity says whether all certificates of a chain are valid now, its root among them if it is known, and whether
-// those of the CA last.
+// validity says whether all certificates of a path are valid now, and whether those of the CA last.
 func (r *Report) validity(j *judged) {
 	certs := j.certs
 	if root := j.issuerOf(certs[len(certs)-1]); root != nil {
 		certs = append(certs[:len(certs):len(certs)], root)
+	}
+	for _, root := range j.roots { // clients with the root of the leaf need no links to older roots
+		if path, others := pki.SplitPath(j.leaf(), j.certs[1:], root); len(others) > 0 {
+			certs = slices.Concat(j.certs[:1], path, []*x509.Certificate{root})
+			break
+		}
 	}
 	for _, c := range certs {
 		if r.now.Before(c.NotBefore) {
