@@ -70,6 +70,11 @@ func (c *Config) runs(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(c.off, name) })
 }
 
+// usesIssuers reports whether a controller runs that looks issuers up by their Secrets.
+func (c *Config) usesIssuers() bool {
+	return c.runs(slices.Concat(CertificateControllers(), requestControllers(), SigningRequestControllerNames(), []string{ControllerIssuers, ControllerClusterIssuers})...)
+}
+
 // shimOptions are those of the shims that run.
 func (c *Config) shimOptions() shims.Options {
 	o := c.Shims

@@ -82,6 +82,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		runs bool
 		add  func() error
 	}{
+		{cfg.usesIssuers(), func() error { return deps.IndexIssuers(ctx) }},
 		{cfg.runs(CertificateControllers()...), func() error { return certificates.Setup(ctx, deps) }},
 		{cfg.runs(requestControllers()...), func() error { return requests.SetupCertificateRequests(ctx, deps) }},
 		{cfg.runs(ControllerIssuers), func() error { return issuers.Setup(ctx, deps) }},

@@ -53,17 +53,22 @@ func (d *Deps) Indexed(ctx context.Context, list client.ObjectList, index, value
 }
 
 // Find returns the objects of a kind that an index has under a value. The caller MUST NOT change them.
-func (d *Deps) Find(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) (out []client.Object) {
+func (d *Deps) Find(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) []client.Object {
+	out, _ := d.find(ctx, list, index, value, in...) // before the caches have synced it fails, and then every object is looked at anyway
+	return out
+}
+
+func (d *Deps) find(ctx context.Context, list client.ObjectList, index, value string, in ...client.ListOption) (out []client.Object, err error) {
 	found := list.DeepCopyObject().(client.ObjectList) //nolint:forcetypeassert // a copy is of the same type
 	in = append(in, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy)
 	if err := d.Manager.GetCache().List(ctx, found, in...); err != nil {
-		return nil // only before the caches have synced, and then every object is looked at anyway
+		return nil, err
 	}
 	items, _ := meta.ExtractList(found) // a list always has items
 	for _, item := range items {
 		out = append(out, item.(client.Object)) //nolint:forcetypeassert // every API object is one
 	}
-	return out
+	return out, nil
 }
 
 // WatchIssuers makes a controller watch issuers: when an issuer changes, the controller queues the objects of its kind
@@ -83,17 +88,53 @@ const SecretIndex = "chancery.dev/issuer-secrets"
 // of issuers is not enough: the status of the issuer may stay as it is.
 func (d *Deps) OnIssuerSecret(dependents handler.MapFunc) source.Source {
 	return d.OnSecret(func(ctx context.Context, secret client.Object) (out []reconcile.Request) {
-		kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
-		if !d.Scope.NamespacedOnly {
-			kinds = append(kinds, &certmanagerv1.ClusterIssuerList{})
-		}
-		for _, issuers := range kinds {
-			for _, issuer := range d.Find(ctx, issuers, SecretIndex, secret.GetNamespace()+"/"+secret.GetName()) {
-				out = append(out, dependents(ctx, issuer)...)
-			}
+		issuers, _ := d.IssuersOf(ctx, client.ObjectKeyFromObject(secret)) // as Find
+		for _, issuer := range issuers {
+			out = append(out, dependents(ctx, issuer)...)
 		}
 		return out
 	})
+}
+
+// IssuersOf returns the issuers that name a Secret. The caller MUST NOT change them.
+func (d *Deps) IssuersOf(ctx context.Context, secret client.ObjectKey) (out []certmanagerv1.GenericIssuer, err error) {
+	kinds := []client.ObjectList{&certmanagerv1.IssuerList{}}
+	if !d.Scope.NamespacedOnly {
+		kinds = append(kinds, &certmanagerv1.ClusterIssuerList{})
+	}
+	for _, issuers := range kinds {
+		found, err := d.find(ctx, issuers, SecretIndex, secret.Namespace+"/"+secret.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range found {
+			out = append(out, o.(certmanagerv1.GenericIssuer)) //nolint:forcetypeassert // both kinds are
+		}
+	}
+	return out, nil
+}
+
+// IndexIssuers adds the index SecretIndex, which the controllers of issuers, requests and Certificates use.
+func (d *Deps) IndexIssuers(ctx context.Context) error {
+	for _, kind := range d.Scope.IssuerKinds() {
+		if err := d.Manager.GetFieldIndexer().IndexField(ctx, kind, SecretIndex, d.secretsOf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secretsOf lists the Secrets that an issuer names, as namespace/name.
+func (d *Deps) secretsOf(obj client.Object) (out []string) {
+	issuer, ok := obj.(certmanagerv1.GenericIssuer)
+	if !ok {
+		return nil
+	}
+	ns := signer.ResourceNamespace(issuer, d.Settings.ClusterResourceNamespace)
+	for _, name := range signer.SecretNames(issuer.GetSpec()) {
+		out = append(out, ns+"/"+name)
+	}
+	return out
 }
 
 // ProbeCall is the engine's name for the call that checks whether an issuer can be used.

@@ -18,7 +18,7 @@ var sizes = map[string]struct {
 	hundreds int
 	why      string
 }{
-	".":             {614, "what public CAs have announced is data with dates, and preflight says it 90 days ahead"},
+	".":             {619, "an old root vouches for the one that replaces it: links are made, kept, handed on, and dropped when a key is stolen"},
 	"deploy/images": {4, "as it was at the first count"},
 	"dnsproviders":  {29, "as it was at the first count"},
 	"e2e":           {14, "as it was at the first count"},

@@ -55,12 +55,15 @@ const (
 // ClampValidityAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has no certificate end after the CA's.
 const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 
-// DeliverRootsAnnotation is our own: "true" on a CA Issuer or ClusterIssuer has the further certificates in ca.crt of
-// the issuer's Secret delivered in ca.crt, after the root.
+// DeliverRootsAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery deliver older roots in
+// ca.crt, after the root, and in tls.crt the link certificates (RFC 4210 §4.4) by which clients with an older root
+// accept what the new root has signed. Both are in ca.crt of the issuer's Secret. If that Secret is a Certificate's,
+// Chancery puts them there when the Certificate gets a new key.
 const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
 
 // ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery renew all certificates of an
-// earlier CA at once, as long as the annotation is there.
+// earlier CA at once, as long as the annotation is there. Older roots and links are not delivered meanwhile, and leave
+// the Secret of a CA that a Certificate owns: their keys may be stolen.
 const ReissueNowAnnotation = "chancery.dev/reissue-now"
 
 // DropOldCAsAfterAnnotation is our own: on an object that a CA bundle is injected into, it says how long a CA stays in

@@ -31,6 +31,7 @@ const (
 	CertificateEventCannotRegenerateKey = "CannotRegenerateKey"
 	CertificateEventKeystorePassword    = "KeystorePasswordSecretNotFound"
 	CertificateEventARIError            = "ARIError"
+	CertificateEventRootNotVouchedFor   = "RootNotVouchedFor"
 )
 
 // Reasons of a CertificateRequest's conditions and events (spec §3.2, §3.3).

@@ -49,6 +49,11 @@ func (r *certificates) plan(ctx context.Context, p *pass, v *view, a certificate
 	if r.Settings.StepEvents {
 		plan.Events = stepEvents(crt, a)
 	}
+	warning, err := r.succeed(ctx, v, a)
+	if err != nil {
+		return engine.Plan{}, err
+	}
+	plan.Events = append(plan.Events, warning...)
 	for _, e := range a.Events {
 		plan.Events = append(plan.Events, engine.Event(e))
 	}
@@ -128,7 +133,7 @@ func (r *certificates) step(ctx context.Context, p *pass, v *view, a certificate
 	case certificate.StepCreateRequest:
 		return r.createRequest(ctx, m, crt, a)
 	case certificate.StepStore:
-		return r.store(ctx, m, state, a)
+		return r.store(ctx, m, v, a)
 	case certificate.StepStoreTemporary:
 		return r.storeTemporary(ctx, state, a)
 	case certificate.StepRepair:

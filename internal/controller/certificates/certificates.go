@@ -57,6 +57,8 @@ type view struct {
 
 	issuer certmanagerv1.GenericIssuer
 	pinned *pinned
+	// successor is what a CA that is stored takes over from the one before; nil for nothing.
+	successor *successor
 }
 
 // pass is one look at a Certificate. runner makes the passes.
@@ -93,7 +95,7 @@ func Setup(ctx context.Context, d *controller.Deps) error {
 		WatchesRawSource(runner).
 		WithOptions(r.Options(time.Second, 30*time.Second))
 	for _, kind := range d.Scope.IssuerKinds() {
-		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.affectedBy), builder.WithPredicates(matters()))
+		b = b.Watches(kind, handler.EnqueueRequestsFromMapFunc(r.affectedByIssuer), builder.WithPredicates(matters()))
 	}
 	return b.Complete(runner)
 }
@@ -165,6 +167,9 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 		return nil, err
 	}
 	v.Issuer = r.issuerFacts(ctx, crt, v.issuer)
+	if v.OlderRoots, err = r.olderRoots(ctx, v); err != nil {
+		return nil, err
+	}
 	if v.Passwords, err = r.passwords(ctx, crt); err != nil {
 		return nil, err
 	}

@@ -163,7 +163,7 @@ func matters() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
-		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
+		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || deliversRoots(was) != deliversRoots(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
 			!cmmeta.Equal(was.GetStatus().CA, is.GetStatus().CA))
 	}})
 }

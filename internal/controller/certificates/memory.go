@@ -167,7 +167,7 @@ func (m *memory) note(s *certificate.State, version string, problem error, now t
 
 // wanted is a digest of what a repair is made from, beside the Secret.
 func wanted(s *certificate.State) [sha256.Size]byte {
-	text, err := json.Marshal([]any{s.Certificate.Generation, s.OwnerReference, s.Passwords.JKS, s.Passwords.PKCS12})
+	text, err := json.Marshal([]any{s.Certificate.Generation, s.OwnerReference, s.OlderRoots, s.Passwords.JKS, s.Passwords.PKCS12})
 	if err != nil {
 		return [sha256.Size]byte{} // numbers and strings always have a JSON form
 	}

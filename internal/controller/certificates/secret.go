@@ -18,7 +18,8 @@ import (
 )
 
 // store applies the target Secret with what was issued (spec §2.4).
-func (r *certificates) store(ctx context.Context, m *memory, state *certificate.State, a certificate.Action) error {
+func (r *certificates) store(ctx context.Context, m *memory, v *view, a certificate.Action) error {
+	state := &v.State
 	key, err := r.keyFor(ctx, m, state.Certificate, a)
 	if err != nil {
 		return err
@@ -27,9 +28,11 @@ func (r *certificates) store(ctx context.Context, m *memory, state *certificate.
 	if err != nil {
 		return err
 	}
-	return r.apply(ctx, state, facts.Target{
-		Chain: a.Chain, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef,
-	}, "")
+	target, version := facts.Target{Chain: a.Chain, CA: a.Request.Status.CA, Key: text, Issuer: a.Request.Spec.IssuerRef}, ""
+	if v.successor != nil {
+		target.CA, version = v.successor.ca, v.successor.version
+	}
+	return r.apply(ctx, state, target, version)
 }
 
 // storeTemporary applies the target Secret with a certificate that nobody trusts, for
@@ -66,7 +69,7 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	err = r.apply(ctx, state, facts.RepairOf(crt, secret), secret.ResourceVersion)
+	err = r.apply(ctx, state, facts.RepairOf(crt, secret, state.OlderRoots), secret.ResourceVersion)
 	switch {
 	case fault.IsTerminal(err) || refuses(err):
 		m.note(state, state.Secret.Version, err, r.Now())

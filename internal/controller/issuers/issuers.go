@@ -77,9 +77,6 @@ func setup(ctx context.Context, d *controller.Deps, list client.ObjectList, k ki
 	r, name := &issuers{d}, strings.ToLower(k.Name)+"s"
 	k.Events = d.Events("cert-manager-" + name)
 	runner, object := engine.Run(d.Engine, r.kind(k)), k.New()
-	if err := r.Manager.GetFieldIndexer().IndexField(ctx, object, controller.SecretIndex, r.secretsOf); err != nil {
-		return err
-	}
 	if err := r.Observed(ctx, object); err != nil {
 		return err
 	}
@@ -131,20 +128,6 @@ func (r *issuers) inScope() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetNamespace() != "" || r.Scope.Holds(o.GetName())
 	})
-}
-
-// secretsOf lists the Secrets that an issuer names, as namespace/name.
-func (r *issuers) secretsOf(obj client.Object) []string {
-	issuer, ok := obj.(certmanagerv1.GenericIssuer)
-	if !ok {
-		return nil
-	}
-	ns := signer.ResourceNamespace(issuer, r.Settings.ClusterResourceNamespace)
-	var out []string
-	for _, name := range signer.SecretNames(issuer.GetSpec()) {
-		out = append(out, ns+"/"+name)
-	}
-	return out
 }
 
 // naming lists the issuers to look at again after a Secret has changed.

@@ -74,13 +74,18 @@ func (c *Claims) drop(name types.NamespacedName) {
 // PossibleOwners returns the Certificates that may own the Secret of a Certificate: the Certificate itself, the oldest
 // that names the Secret, and the Certificate called named if it names the Secret, too.
 func (c *Claims) PossibleOwners(crt *certmanagerv1.Certificate, named string) []*certmanagerv1.Certificate {
+	return append([]*certmanagerv1.Certificate{crt}, c.Holders(secretOf(crt), named)...)
+}
+
+// Holders returns the Certificates that may own a Secret: the oldest that names the Secret, and the Certificate called
+// named if it names the Secret, too.
+func (c *Claims) Holders(secret types.NamespacedName, named string) (out []*certmanagerv1.Certificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	secret, out := secretOf(crt), []*certmanagerv1.Certificate{crt}
 	if q := c.secrets[secret]; q != nil {
 		out = append(out, (*q)[0].crt)
 	}
-	if other := c.known[types.NamespacedName{Namespace: crt.Namespace, Name: named}]; other != nil && secretOf(other.crt) == secret {
+	if other := c.known[types.NamespacedName{Namespace: secret.Namespace, Name: named}]; other != nil && secretOf(other.crt) == secret {
 		out = append(out, other.crt)
 	}
 	return out

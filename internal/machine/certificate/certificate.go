@@ -40,6 +40,8 @@ type State struct {
 	Backoff Backoff
 	// OwnerReference says that the Secret is to be owned by the Certificate.
 	OwnerReference bool
+	// OlderRoots says what becomes of the older roots in the Secret, if the Certificate is a CA.
+	OlderRoots facts.OlderRoots
 	// Issuer is what is known of the issuer; nil if nothing is.
 	Issuer *IssuerFacts
 	// Answer is what the issuer said last about when to renew; nil if it was not asked, or if that is long known.

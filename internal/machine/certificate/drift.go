@@ -18,6 +18,7 @@ const (
 	driftFormats  = "AdditionalOutputFormatsMismatch"
 	driftOwner    = "SecretOwnerRefMismatch"
 	driftKeystore = "SecretMismatch"
+	driftRoots    = "OlderRootsMismatch"
 )
 
 // ReasonSecretNotRepaired is the reason of the condition Issuing of a Certificate whose Secret holds what was issued,
@@ -110,6 +111,8 @@ func (d *decision) drift() string {
 	case d.extrasDrifted(certmanagerv1.PKCS12KeystoreKey, certmanagerv1.PKCS12TruststoreKey, certmanagerv1.JKSKeystoreKey, certmanagerv1.JKSTruststoreKey),
 		d.keystoresDrifted():
 		return driftKeystore
+	case d.OlderRoots == facts.DropOlderRoots && d.Secret.Roots > 1:
+		return driftRoots
 	default:
 		return ""
 	}

@@ -179,7 +179,7 @@ func TestDriftIsRepairedOnce(t *testing.T) {
 // isAsWanted compares a Secret with what would be stored for its Certificate now.
 func isAsWanted(t *testing.T, w *world) {
 	t.Helper()
-	target := facts.RepairOf(w.crt, w.secret)
+	target := facts.RepairOf(w.crt, w.secret, w.olderRoots)
 	target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
 	want, err := target.Secret()
 	if err != nil {

@@ -97,12 +97,20 @@ func (d *decision) distrusted() (time.Time, string) {
 	if r := d.crt.Spec.Renewal; r != nil && r.Policy == certmanagerv1.RenewalPolicyDisabled {
 		return time.Time{}, ""
 	}
+	if d.Issuer != nil && d.Issuer.ReissueNow && d.Issuer.Authority != nil && d.Secret.Roots > 1 {
+		return d.Issuer.Authority.NotBefore, "Renewing certificate as it came with roots of earlier CAs, whose keys may be stolen"
+	}
 	if d.Issuer != nil && d.Issuer.Authority != nil && !d.Issuer.Authority.signed(d.Secret.Leaf) {
 		return d.replacedAt(), "Renewing certificate as the CA of its issuer has changed since it was issued"
 	}
 	end := d.Secret.AuthoritiesEnd
-	message := "Renewing certificate as a CA certificate that came with it expires on " + end.UTC().Format(time.RFC1123)
-	return d.chainBreaksAt(end), message
+	lifetime := d.Secret.Leaf.NotAfter.Sub(d.Secret.Leaf.NotBefore)
+	since := d.chainBreaksAt(end, lifetime/chainPart)
+	early := pki.EarlyBy(lifetime, d.Secret.CrossEnd.Sub(d.Secret.CrossBegin))
+	if cross := d.chainBreaksAt(d.Secret.CrossEnd, early); !cross.IsZero() && when.Earliest(since, cross).Equal(cross) {
+		end, since = d.Secret.CrossEnd, cross
+	}
+	return since, "Renewing certificate as a CA certificate that came with it expires on " + end.UTC().Format(time.RFC1123)
 }
 
 // replacedAt returns when a certificate of an earlier CA is issued again. Certificates are
@@ -110,7 +118,7 @@ func (d *decision) distrusted() (time.Time, string) {
 // renewed anyway or, if that is earlier, nine tenths of the time for which its old CA is
 // still valid have passed. Zero means that the issuer's status does not know the CA yet.
 func (d *decision) replacedAt() time.Time {
-	a, oldEnd := d.Issuer.Authority, d.Secret.AuthoritiesEnd
+	a, oldEnd := d.Issuer.Authority, when.Earliest(d.Secret.AuthoritiesEnd, d.Secret.CrossEnd)
 	switch {
 	case d.Issuer.ReissueNow:
 		return a.NotBefore
@@ -137,10 +145,10 @@ func (d *decision) replacedAt() time.Time {
 
 // chainBreaksAt returns when a certificate is issued again because a CA certificate that
 // it was delivered with expires at end; zero for never, or while the issuer would deliver
-// the same certificates again.
-func (d *decision) chainBreaksAt(end time.Time) time.Time {
+// the same certificates again. early is the last time before end, in which nobody is to see
+// the chain any more.
+func (d *decision) chainBreaksAt(end time.Time, early time.Duration) time.Time {
 	leaf := d.Secret.Leaf
-	early := leaf.NotAfter.Sub(leaf.NotBefore) / chainPart // so that nobody sees the chain broken
 	at := end.Add(-renewal.Part(early, d.crt.UID, "chain"))
 	known := d.Issuer != nil && d.Issuer.Authority != nil
 	switch {

@@ -2,6 +2,7 @@ package certificate
 
 import (
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -265,5 +266,84 @@ func TestOtherRootsAreNoRootsOfTheLeaf(t *testing.T) {
 	w.secret.ResourceVersion = "other"
 	if got := facts.OfSecret(w.secret); !got.AuthoritiesEnd.Equal(own.AuthoritiesEnd) || got.Leaf.IssuerKey != own.Leaf.IssuerKey || own.AuthoritiesEnd.IsZero() {
 		t.Errorf("with another root until %s: %s, %+v", start().Add(day), got.AuthoritiesEnd, got.Leaf)
+	}
+}
+
+// TestALinkThatEndsIsLeftOutOnce: a leaf that came with a link is issued again in the last tenth of its lifetime before
+// the link ends. The issuer leaves the link out then, and the leaf is not issued once more.
+func TestALinkThatEndsIsLeftOutOnce(t *testing.T) {
+	w := newWorld(t)
+	linkEnd := on(30).Truncate(time.Second)
+	early := linkEnd.Add(-pki.EarlyBy(lifetime, linkEnd.Sub(start())))
+	var root []byte
+	issue := func() {
+		r := w.next()
+		w.sign(r)
+		csr := csrOf(t, r)
+		if root == nil {
+			root = leafFor(t, csr, csr.PublicKey, start(), on(300))
+		}
+		if r.Status.CA = root; w.now.Before(early) {
+			r.Status.Certificate = append(r.Status.Certificate, leafFor(t, csr, csr.PublicKey, start(), linkEnd)...)
+		}
+		w.settle()
+	}
+	w.settle()
+	issue()
+	leaf := facts.OfSecret(w.secret).Leaf
+	w.issuer = &IssuerFacts{Version: "a/1", Authority: &AuthorityFacts{Name: leaf.IssuerName, Key: leaf.IssuerKey, End: on(300), FirstSeen: start()}}
+	for w.now.Before(on(40)) {
+		before := w.requestsMade
+		if w.now = w.settle(); w.requestsMade == before {
+			continue
+		}
+		if w.now.Before(early) || !w.now.Before(linkEnd) {
+			t.Fatalf("issued again at %s, and the link ends at %s", w.now, linkEnd)
+		}
+		issue()
+	}
+	if w.requestsMade != 2 {
+		t.Errorf("issued %d times until day 40, want twice", w.requestsMade)
+	}
+}
+
+// TestRootsOfAStolenKeyGo: what came with older roots is issued again at once, and once, while reissue-now says that
+// their keys are stolen; a root drops those in its own Secret by a repair.
+func TestRootsOfAStolenKeyGo(t *testing.T) {
+	w := newWorld(t)
+	csr := func() *x509.CertificateRequest { return csrOf(t, w.next()) }
+	w.settle()
+	root, older := leafFor(t, csr(), csr().PublicKey, start(), on(300)), leafFor(t, csr(), csr().PublicKey, start(), on(200))
+	w.sign(w.next())
+	w.next().Status.CA = slices.Concat(root, older)
+	w.settle()
+	leaf := facts.OfSecret(w.secret).Leaf
+	w.issuer = &IssuerFacts{Version: "a/1", Authority: &AuthorityFacts{Name: leaf.IssuerName, Key: leaf.IssuerKey, NotBefore: start(), End: on(300).Truncate(time.Second), FirstSeen: start()}}
+	w.now = w.now.Add(time.Hour)
+	if w.settle(); w.requestsMade != 1 {
+		t.Fatalf("%d requests, and nothing is stolen", w.requestsMade)
+	}
+	w.issuer.ReissueNow = true
+	if w.settle(); w.requestsMade != 2 || !strings.Contains(w.condition(certmanagerv1.CertificateConditionIssuing).Message, "may be stolen") {
+		t.Fatalf("%d requests, want one more: %+v", w.requestsMade, w.crt.Status.Conditions)
+	}
+	w.sign(w.next())
+	w.next().Status.CA = root
+	w.settle()
+	w.now = w.now.Add(time.Hour)
+	if w.settle(); w.requestsMade != 2 {
+		t.Errorf("%d requests, though it has no older roots any more", w.requestsMade)
+	}
+	// A root: its certificate is the first in its own ca.crt.
+	w.issuer, w.secret.ResourceVersion = nil, "a root"
+	w.secret.Data[cmmeta.TLSCAKey] = slices.Concat(w.secret.Data[cmmeta.TLSCertKey], older)
+	w.olderRoots = facts.KeepOlderRoots
+	if w.settle(); w.repairs != 0 {
+		t.Fatal("a repair, and nothing is stolen")
+	}
+	w.olderRoots = facts.DropOlderRoots
+	w.settle()
+	if got := w.secret.Data[cmmeta.TLSCAKey]; w.repairs != 1 || w.requestsMade != 2 || string(got) != string(w.secret.Data[cmmeta.TLSCertKey]) {
+		t.Errorf("%d repairs, %d requests, ca.crt\n%s", w.repairs, w.requestsMade, got)
 	}
 }

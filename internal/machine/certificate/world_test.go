@@ -48,6 +48,7 @@ type world struct {
 
 	// what the settings and the issuer say
 	ownerReference bool
+	olderRoots     facts.OlderRoots
 	issuer         *IssuerFacts
 	answer         *RenewalAnswer
 	pinned         *revocation.Pin
@@ -125,7 +126,7 @@ func (w *world) trigger(reason string) {
 
 func (w *world) state() State {
 	s := State{
-		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference,
+		Certificate: w.crt, SecretOwner: w.owner, Backoff: w.backoff, OwnerReference: w.ownerReference, OlderRoots: w.olderRoots,
 		Issuer: w.issuer, Answer: w.answer, Passwords: w.passwords,
 		Told: w.told, CannotRevoke: w.cannotRevoke, Revocation: w.revocation, Refusal: w.refusal, Postponed: w.postponed,
 	}
@@ -154,7 +155,7 @@ func (w *world) state() State {
 
 // wanted says what a repair is made from, beside the Secret.
 func (w *world) wanted() string {
-	return fmt.Sprint(w.crt.Generation, w.ownerReference, w.passwords)
+	return fmt.Sprint(w.crt.Generation, w.ownerReference, w.olderRoots, w.passwords)
 }
 
 // settle decides and acts until there is nothing to do at this time, and returns
@@ -202,7 +203,7 @@ func (w *world) act(a Action, budget int) {
 		w.apply(w.target(a, w.temporary(a), nil, cmmeta.IssuerReference{}))
 	case StepRepair:
 		w.repairs++
-		target := facts.RepairOf(w.crt, w.secret)
+		target := facts.RepairOf(w.crt, w.secret, w.olderRoots)
 		target.Passwords, target.OwnerReference = w.passwords, w.ownerReference
 		if w.refuses == "" {
 			w.apply(target)

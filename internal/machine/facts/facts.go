@@ -23,7 +23,6 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
-	"chancery.dev/internal/when"
 )
 
 // Digest is the SHA-256 of what is compared, and need not be kept.
@@ -48,9 +47,14 @@ type Secret struct {
 	// cannot be decoded.
 	Leaf             *Leaf
 	CertificateError error
-	// AuthoritiesEnd is when the first CA certificate expires, of those behind the leaf in tls.crt and of the first in
-	// ca.crt; zero if there is none.
+	// Roots is how many certificates are in ca.crt. The first is the root of the leaf's chain.
+	Roots int
+	// AuthoritiesEnd is when the first CA certificate expires of those above the leaf, its root included, which is the
+	// first in ca.crt; zero if there is none.
 	AuthoritiesEnd time.Time
+	// CrossBegin and CrossEnd are the validity of the first to expire of the other certificates in tls.crt, by which
+	// verifiers reach other roots; zero if there is none.
+	CrossBegin, CrossEnd time.Time
 
 	// CertificateName is the Certificate that the annotations name, Named whether they do.
 	CertificateName string
@@ -130,15 +134,14 @@ func OfSecret(secret *corev1.Secret) *Secret {
 		f.readKey(key)
 	}
 	var leaf *x509.Certificate
+	var rest []byte
 	if f.HasCertificate {
-		var rest []byte
 		if leaf, rest, f.CertificateError = pki.FirstOf(chain); f.CertificateError == nil {
 			f.Leaf = OfLeaf(leaf)
 			f.MarksWrong = marksWrong(secret, &f.Ownership, leaf)
-			f.readAuthorities(leaf, rest, false)
 		}
 	}
-	f.readAuthorities(leaf, ca, true)
+	f.readAuthorities(leaf, rest, ca)
 	f.Extras = extrasOf(secret.Data, &f.Ownership)
 	f.Ownership.data, f.Ownership.marks = nil, nil
 	return f
@@ -153,8 +156,7 @@ func OfIssued(certificate string, key pki.PublicKeyFacts, chain []byte, r *certm
 	leaf, rest, err := pki.FirstOf(chain)
 	if f.CertificateError = err; err == nil {
 		f.Leaf = OfLeaf(leaf)
-		f.readAuthorities(leaf, rest, false)
-		f.readAuthorities(leaf, r.Status.CA, true)
+		f.readAuthorities(leaf, rest, r.Status.CA)
 	}
 	return f
 }
@@ -205,23 +207,28 @@ func marksWrong(secret *corev1.Secret, o *Ownership, leaf *x509.Certificate) boo
 	return o.Known && len(o.marks) != len(details)
 }
 
-// readAuthorities reads CA certificates in PEM that a leaf was delivered with: of roots, the first is that of the leaf,
-// and the others are roots of other CAs. Text that cannot be read says nothing.
-func (f *Secret) readAuthorities(leaf *x509.Certificate, text []byte, roots bool) {
-	certs, err := pki.DecodeChain(text)
-	if err != nil {
-		return
-	}
-	if roots {
-		certs = certs[:1]
-	}
-	f.AuthoritiesEnd = when.Earliest(f.AuthoritiesEnd, pki.FirstEnd(certs))
+// readAuthorities reads the CA certificates in PEM that a leaf was delivered with, in tls.crt and ca.crt. Of those in
+// ca.crt, the first is the root of the leaf's chain, and the others are roots of other CAs. Text that cannot be read
+// says nothing.
+func (f *Secret) readAuthorities(leaf *x509.Certificate, chain, ca []byte) {
+	above, _ := pki.DecodeChain(chain)
+	roots, _ := pki.DecodeChain(ca)
+	f.Roots = len(roots)
+	roots = roots[:min(len(roots), 1)]
 	if f.Leaf == nil {
+		f.AuthoritiesEnd = pki.FirstEnd(roots)
 		return
 	}
-	for _, c := range certs {
-		known := len(leaf.AuthorityKeyId) > 0 && len(c.SubjectKeyId) > 0
-		if bytes.Equal(c.RawSubject, leaf.RawIssuer) && (!known || bytes.Equal(c.SubjectKeyId, leaf.AuthorityKeyId)) {
+	path, cross := above, []*x509.Certificate(nil)
+	if len(roots) > 0 {
+		path, cross = pki.SplitPath(leaf, above, roots[0])
+	}
+	f.AuthoritiesEnd = pki.FirstEnd(slices.Concat(path, roots))
+	if first := pki.FirstToExpire(cross); first != nil {
+		f.CrossBegin, f.CrossEnd = first.NotBefore, first.NotAfter
+	}
+	for _, c := range slices.Concat(above, roots) {
+		if pki.SignedByName(leaf, c) {
 			f.Leaf.IssuerKey = sha256.Sum256(c.RawSubjectPublicKeyInfo)
 		}
 	}

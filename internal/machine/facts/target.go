@@ -49,14 +49,18 @@ func EncodeKey(crt *certmanagerv1.Certificate, key crypto.Signer) ([]byte, error
 }
 
 // RepairOf returns the target with which a Secret is written again as its Certificate wants it now: the key, the
-// certificate and the name of the issuer stay (spec §2.6).
-func RepairOf(crt *certmanagerv1.Certificate, secret *corev1.Secret) Target {
+// certificate and the name of the issuer stay (spec §2.6). Older roots and links go where they are to be dropped.
+func RepairOf(crt *certmanagerv1.Certificate, secret *corev1.Secret, roots OlderRoots) Target {
 	f := &Secret{}
 	f.readIssuance(secret.Annotations)
-	return Target{
+	t := Target{
 		Certificate: crt, Issuer: f.Issuer,
 		Chain: secret.Data[cmmeta.TLSCertKey], CA: secret.Data[cmmeta.TLSCAKey], Key: secret.Data[cmmeta.TLSPrivateKeyKey],
 	}
+	if ca, err := pki.DecodeBundle(t.CA); err == nil && roots == DropOlderRoots {
+		t.CA = pki.EncodeCertificates(ca[0])
+	}
+	return t
 }
 
 // Secret returns everything that we manage of a target Secret (spec §2.4), so that
@@ -137,6 +141,9 @@ func (t Target) addKeystores(data map[string][]byte) error {
 	}
 	if store.Key, err = pki.DecodePrivateKey(t.Key); err != nil {
 		return err
+	}
+	if t.Certificate.Spec.IsCA && len(store.CA) <= pki.MaxRoots { // a CA has links in ca.crt
+		store.CA, _ = pki.SplitLinks(store.CA)
 	}
 	wanted := WantedExtras(&t.Certificate.Spec, len(store.CA) > 0)
 	for _, made := range []struct {

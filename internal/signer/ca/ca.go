@@ -108,13 +108,8 @@ func (s *Signer) Sign(ctx context.Context, issuer certmanagerv1.GenericIssuer, r
 		return signer.Result{}, fault.Failed(fault.ClassPolicy, reasonSigningError, "error signing certificate: Secret %s: %w: verifiers would refuse the certificate; ask for another one, or replace the CA", pair.secret, err)
 	}
 	var result signer.Result
-	result.Bundle.Chain, result.Bundle.CA = chain.PEM()
-	if issuer.GetAnnotations()[certmanagerv1.DeliverRootsAnnotation] == certmanagerv1.LabelTrue {
-		others, err := pair.deliver(now)
-		if err != nil {
-			return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: Secret %s: %w", pair.secret, err)
-		}
-		result.Bundle.CA = append(result.Bundle.CA, others...)
+	if result.Bundle, err = pair.bundle(issuer, chain, r, now); err != nil {
+		return signer.Result{}, fault.Terminal(reasonSigningError, "error signing certificate: Secret %s: %w", pair.secret, err)
 	}
 	switch {
 	case r.Duration < asked:
@@ -197,7 +192,14 @@ func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssu
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(pair.authority(), pair.chain.Cross), nil
+	switch deliver, stolen := rootsOf(issuer); {
+	case stolen:
+		return slices.Concat(pair.authority(), pair.chain.WithoutLinks().Cross), nil
+	case deliver: // Sign leaves out what expires soon: a cross certificate does not bound what Sign delivers
+		return pair.authority(), nil
+	default:
+		return slices.Concat(pair.authority(), pair.chain.Cross), nil
+	}
 }
 
 // cannotSign says why the CA cannot sign, whatever it is asked for; empty if it can.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -35,9 +34,6 @@ type pairError struct {
 func (e *pairError) Error() string { return e.err.Error() }
 func (e *pairError) Unwrap() error { return e.err }
 
-// maxRoots is how many certificates are delivered in ca.crt at most.
-const maxRoots = 10
-
 // keyPair is a certificate authority. It is never changed, so it can be shared.
 type keyPair struct {
 	secret string // namespace/name, for messages
@@ -46,8 +42,9 @@ type keyPair struct {
 	// chain has the authority's own certificates, the signing one first; chainErr says why there is none.
 	chain    pki.Chain
 	chainErr error
-	// others are the certificates in ca.crt after the first.
-	others []*x509.Certificate
+	// linked are the links in ca.crt that lead from the chain to older roots, the nearest first. others are the
+	// certificates there after the first that are no such links.
+	others, linked []*x509.Certificate
 }
 
 // signing returns the certificate that signs: the first of tls.crt (spec §3.4).
@@ -72,7 +69,7 @@ const (
 
 // size is how many bytes the certificates and the key take. The root that was verified may be in ca.crt alone.
 func (p *keyPair) size() (n int) {
-	all := slices.Concat(p.tls, p.others, p.chain.Cross)
+	all := slices.Concat(p.tls, p.others, p.linked, p.chain.Cross)
 	if p.chain.CA != nil {
 		all = append(all, p.chain.CA)
 	}
@@ -83,20 +80,6 @@ func (p *keyPair) size() (n int) {
 		n += bytesPerKeyByte * key.Size()
 	}
 	return n
-}
-
-// deliver returns the PEM of the other CA certificates to be trusted beside the root, for as long as they are valid.
-func (p *keyPair) deliver(now time.Time) ([]byte, error) {
-	var out []byte
-	if len(p.others) >= maxRoots {
-		return nil, fmt.Errorf("ca.crt has %d certificates, and %d can be delivered at most", len(p.others)+1, maxRoots)
-	}
-	for _, c := range p.others {
-		if c.IsCA && now.Before(c.NotAfter) && !c.Equal(p.chain.CA) {
-			out = append(out, pki.EncodeCertificates(c)...)
-		}
-	}
-	return out, nil
 }
 
 func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
@@ -136,7 +119,33 @@ func parsePair(ctx context.Context, secret *corev1.Secret) (*keyPair, error) {
 	if p.chainErr == nil && !(bytes.Equal(p.chain.Certificates[0].RawSubject, p.signing().RawSubject) && p.ofKey(p.chain.Certificates[0])) {
 		p.chainErr = errors.New("the first certificate in tls.crt, which signs, must be the lowest of the chain: remove those that it has signed")
 	}
+	if p.chainErr == nil && len(p.others) < pki.MaxRoots { // more are not handed on
+		return p, p.splitLinks(ctx, all)
+	}
 	return p, nil
+}
+
+// splitLinks tells the links in ca.crt from the roots. all are the certificates that the chain is made of. It is an
+// error if ctx ends.
+func (p *keyPair) splitLinks(ctx context.Context, all []*x509.Certificate) error {
+	var signed []*x509.Certificate
+	for _, c := range p.others {
+		if !pki.IsSelfSigned(c) {
+			signed = append(signed, c)
+		}
+	}
+	if len(signed) == 0 {
+		return nil
+	}
+	chain, err := pki.BuildChain(ctx, all, signed...)
+	if ctx.Err() != nil {
+		return fmt.Errorf("verify the links in Secret %s: %w", p.secret, ctx.Err())
+	}
+	if err == nil { // else there are too many: they stay among the others
+		p.linked = slices.DeleteFunc(chain.Cross, func(c *x509.Certificate) bool { return !slices.Contains(signed, c) })
+		p.others = slices.DeleteFunc(p.others, func(c *x509.Certificate) bool { return slices.Contains(p.linked, c) })
+	}
+	return nil
 }
 
 // ofKey reports whether a certificate is for the key of the pair.

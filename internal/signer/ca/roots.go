@@ -1,0 +1,62 @@
+package ca
+
+import (
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// bundle returns what is delivered with a leaf. By default it is the chain and its root. Where the issuer hands on
+// roots (chancery.dev/deliver-roots), it is also what verifiers with an older root need: the links from the new root to
+// the older ones (RFC 4210 §4.4) behind the leaf, and the older roots behind the new one in ca.crt.
+//
+// The Secret of a CA gets the links in ca.crt. In tls.crt, a link would have the name and the key of the first
+// certificate in ca.crt, and the chain rule of spec §3.4 allows one certificate of each. Here those links go that have
+// expired: the issuer that signs with the Secret leaves out what its leaves are to have no more.
+//
+// While certificates of a stolen key are replaced (chancery.dev/reissue-now), older roots and links are given to
+// nobody.
+func (p *keyPair) bundle(issuer metav1.Object, chain pki.Chain, r signer.Request, now time.Time) (signer.Bundle, error) {
+	var beside []*x509.Certificate
+	switch deliver, stolen := rootsOf(issuer); {
+	case stolen:
+		chain = chain.WithoutLinks()
+	case deliver:
+		if n := len(p.others) + 1; n > pki.MaxRoots {
+			return signer.Bundle{}, fmt.Errorf("ca.crt has %d certificates, and %d can be delivered at most", n, pki.MaxRoots)
+		}
+		beside = older(p.others, chain.CA, now)
+		if r.IsCA {
+			beside = append(beside, older(p.linked, nil, now)...)
+		} else {
+			chain.Cross = append(chain.Cross[:len(chain.Cross):len(chain.Cross)], p.linked...)
+		}
+		chain = chain.Lasting(now)
+	}
+	var out signer.Bundle
+	out.Chain, out.CA = chain.PEM()
+	out.CA = append(out.CA, pki.EncodeCertificates(beside...)...)
+	return out, nil
+}
+
+// rootsOf reports whether an issuer delivers older roots, and whether their keys are stolen.
+func rootsOf(issuer metav1.Object) (deliver, stolen bool) {
+	says := func(annotation string) bool { return issuer.GetAnnotations()[annotation] == certmanagerv1.LabelTrue }
+	return says(certmanagerv1.DeliverRootsAnnotation), says(certmanagerv1.ReissueNowAnnotation)
+}
+
+// older returns the CA certificates that are valid, without the root.
+func older(certs []*x509.Certificate, root *x509.Certificate, now time.Time) (out []*x509.Certificate) {
+	for _, c := range certs {
+		if c.IsCA && now.Before(c.NotAfter) && !c.Equal(root) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
