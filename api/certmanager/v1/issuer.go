@@ -213,6 +213,32 @@ type CAIssuerStatus struct {
 	// When that certificate expires: nothing that the issuer has signed is trusted after that.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+
+	// Whether this CA has taken the place of another one. It is not set for a CA that the controller has found when it
+	// looked at the issuer for the first time.
+	// +optional
+	Replaced bool `json:"replaced,omitempty"`
+
+	// Older roots that ca.crt of the issuer's Secret holds behind the root, and that are valid.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	OlderRoots []OlderRoot `json:"olderRoots,omitempty"`
+}
+
+// OlderRoot is a root that a CA had before.
+type OlderRoot struct {
+	// SHA-256 of its subject and its public key, as in authority.
+	Authority string `json:"authority"`
+
+	// When it expires. What it has signed is trusted until then.
+	NotAfter metav1.Time `json:"notAfter"`
+
+	// Why no links lead from the CA to this root (RFC 4210 §4.4): clients that have no other root refuse what the issuer
+	// signs. It is empty if links lead there. The issuer hands them on with the annotation chancery.dev/deliver-roots,
+	// until shortly before they expire.
+	// +optional
+	Unlinked string `json:"unlinked,omitempty"`
 }
 
 // IssuerCondition is one condition of an Issuer or ClusterIssuer.

@@ -94,6 +94,20 @@ func awaitSigner(t *testing.T, w *rig.World, issuer, secret string) {
 	})
 }
 
+// awaitOlderRoots waits until the status of an issuer has as many older roots, and says of all of them whether links
+// lead there.
+func awaitOlderRoots(t *testing.T, w *rig.World, issuer string, want int, linked bool) {
+	t.Helper()
+	o := &certmanagerv1.ClusterIssuer{}
+	rig.Eventually(t, fmt.Sprintf("the status of issuer %s has %d older roots", issuer, want), func(ctx context.Context) string {
+		if err := w.Client.Get(ctx, client.ObjectKey{Name: w.ClusterName(issuer)}, o); err != nil || o.Status.CA == nil {
+			return fmt.Sprint(err)
+		}
+		other := func(root certmanagerv1.OlderRoot) bool { return (root.Unlinked == "") != linked }
+		return wants(len(o.Status.CA.OlderRoots) == want && !slices.ContainsFunc(o.Status.CA.OlderRoots, other), o.Status.CA)
+	})
+}
+
 // withLeaves adds a leaf by the issuer "ca", an intermediate, its issuer "sub", and a leaf by that.
 func withLeaves(t *testing.T, w *rig.World) {
 	t.Helper()
@@ -312,12 +326,15 @@ func TestStolenKeyIsForgotten(t *testing.T) {
 			t.Fatalf("ca.crt of %s has %d certificates, want %d", name, n, want)
 		}
 	}
+	awaitOlderRoots(t, w, "ca", 1, true)
+	awaitOlderRoots(t, w, "sub", 1, true)
 	annotate(t, w, "ca", certmanagerv1.ReissueNowAnnotation, true)
 	annotate(t, w, "sub", certmanagerv1.ReissueNowAnnotation, true)
 	for _, name := range []string{"root", "web", "sub", "app"} {
 		eventuallySecret(t, w, name, "it has no older roots", func(s *corev1.Secret) string { return wants(roots(s) == 1, roots(s)) })
 	}
 	for _, issuer := range []string{"ca", "sub"} {
+		awaitOlderRoots(t, w, issuer, 0, true)
 		annotate(t, w, issuer, certmanagerv1.ReissueNowAnnotation, false)
 	}
 	for _, name := range []string{"web", "app"} {
@@ -439,6 +456,7 @@ func TestARootThatIsNotVouchedFor(t *testing.T) {
 		})
 	}
 	event("old private key cannot be read")
+	awaitOlderRoots(t, w, "ca", 1, false)
 	if err := w.Client.Delete(t.Context(), secretOf(t, w, "root")); err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,8 @@ type Facts struct {
 	Authority string
 	// NotBefore and NotAfter are those of the CA's certificate that expires first, if Authority is not empty.
 	NotBefore, NotAfter time.Time
+	// OlderRoots are those of the status, if Authority is not empty.
+	OlderRoots []certmanagerv1.OlderRoot
 	// Until is when the issuer is to be looked at again, because something ends; zero for never.
 	Until time.Time
 }
@@ -192,6 +194,9 @@ func (s *State) sayUnanswered(carrier *certmanagerv1.Issuer, now time.Time) {
 // wrong.
 func seen(was *certmanagerv1.CAIssuerStatus, f Facts, now time.Time) *certmanagerv1.CAIssuerStatus {
 	is := &certmanagerv1.CAIssuerStatus{Authority: f.Authority, FirstSeen: metav1.NewTime(now.Truncate(time.Second))}
+	if was != nil {
+		is.Replaced = was.Replaced || was.Authority != f.Authority
+	}
 	if was != nil && was.Authority == f.Authority && !was.FirstSeen.After(now) {
 		is.FirstSeen = was.FirstSeen
 	}
@@ -199,6 +204,7 @@ func seen(was *certmanagerv1.CAIssuerStatus, f Facts, now time.Time) *certmanage
 		from, until := metav1.NewTime(f.NotBefore), metav1.NewTime(f.NotAfter)
 		is.NotBefore, is.NotAfter = &from, &until
 	}
+	is.OlderRoots = f.OlderRoots
 	return is
 }
 

@@ -208,7 +208,7 @@ func TestOtherConditionsStay(t *testing.T) {
 }
 
 // TestFirstSeen: the status says since when a CA has been the issuer's. It is written when the CA is another one, or
-// when the time was written by a clock that was wrong, and otherwise stays.
+// when the time was written by a clock that was wrong, and otherwise stays. It also says whether there was another CA.
 func TestFirstSeen(t *testing.T) {
 	issuer := &certmanagerv1.Issuer{}
 	look := func(authority string, at time.Time) bool {
@@ -225,19 +225,20 @@ func TestFirstSeen(t *testing.T) {
 		writes          bool
 		is              string
 		since           time.Time
+		replaced        bool
 	}{
-		{"a CA is found", "a", hour(0), true, "a", hour(0)},
-		{"the same, later: a restart, or a renewal with the same key", "a", hour(1), false, "a", hour(0)},
-		{"a look that finds no CA that can sign", "", hour(2), false, "a", hour(0)},
-		{"another key", "b", hour(3), true, "b", hour(3)},
-		{"the clock goes back", "b", hour(1), true, "b", hour(1)},
-		{"the clock goes on", "b", hour(4), false, "b", hour(1)},
-		{"the first key is back", "a", hour(5), true, "a", hour(5)},
+		{"a CA is found", "a", hour(0), true, "a", hour(0), false},
+		{"the same, later: a restart, or a renewal with the same key", "a", hour(1), false, "a", hour(0), false},
+		{"a look that finds no CA that can sign", "", hour(2), false, "a", hour(0), false},
+		{"another key", "b", hour(3), true, "b", hour(3), true},
+		{"the clock goes back", "b", hour(1), true, "b", hour(1), true},
+		{"the clock goes on", "b", hour(4), false, "b", hour(1), true},
+		{"the first key is back", "a", hour(5), true, "a", hour(5), true},
 	} {
 		if wrote := look(c.authority, c.at); wrote != c.writes {
 			t.Errorf("%s: wrote %t", c.name, wrote)
 		}
-		if ca := issuer.Status.CA; ca == nil || ca.Authority != c.is || !ca.FirstSeen.Time.Equal(c.since) {
+		if ca := issuer.Status.CA; ca == nil || ca.Authority != c.is || !ca.FirstSeen.Time.Equal(c.since) || ca.Replaced != c.replaced {
 			t.Errorf("%s: %+v", c.name, ca)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"chancery.dev/internal/kube/credential"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/when"
 )
 
 // Reasons of events (spec §3.4).
@@ -169,6 +170,8 @@ func (s *Signer) Probe(ctx context.Context, issuer certmanagerv1.GenericIssuer) 
 		if ends := pair.signing().NotAfter; !now.After(ends) {
 			facts.Until = ends.Add(time.Second) // then the message is another one
 		}
+		older, until := pair.olderRoots(now)
+		facts.OlderRoots, facts.Until = older, when.Earliest(facts.Until, until)
 		return facts, nil
 	case errors.As(err, &bad) && bad.kind == pairUnfit:
 		return signer.Facts{}, fault.Pending(certmanagerv1.IssuerReasonErrInvalidKeyPair, "%w", err)

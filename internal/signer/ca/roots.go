@@ -3,6 +3,7 @@ package ca
 import (
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
+	"chancery.dev/internal/when"
 )
 
 // bundle returns what is delivered with a leaf. By default it is the chain and its root. Where the issuer hands on
@@ -59,4 +61,41 @@ func older(certs []*x509.Certificate, root *x509.Certificate, now time.Time) (ou
 		}
 	}
 	return out
+}
+
+// olderRoots says of each older root that is valid whether links lead there, and when that is to be looked at again:
+// when the first of the roots and links expires. Zero is for never. If there are more than are handed on, it says
+// nothing.
+func (p *keyPair) olderRoots(now time.Time) (found []certmanagerv1.OlderRoot, until time.Time) {
+	if len(p.others) >= pki.MaxRoots {
+		return nil, time.Time{}
+	}
+	cross := older(slices.Concat(p.chain.Cross, p.linked), nil, now)
+	for _, root := range older(p.others, nil, now) {
+		one := certmanagerv1.OlderRoot{Authority: signer.AuthorityID(root), NotAfter: metav1.NewTime(root.NotAfter)}
+		isOwn := func(c *x509.Certificate) bool { return signer.AuthorityID(c) == one.Authority }
+		if !pki.IsSelfSigned(root) || slices.ContainsFunc(p.authority(), isOwn) {
+			continue
+		}
+		if !slices.ContainsFunc(cross, func(c *x509.Certificate) bool { return pki.SignedByName(c, root) }) {
+			one.Unlinked = p.unlinked(root)
+		}
+		found, until = append(found, one), when.Earliest(until, root.NotAfter)
+	}
+	if len(found) > 0 && len(cross) > 0 {
+		until = when.Earliest(until, pki.FirstEnd(cross))
+	}
+	return found, until
+}
+
+// unlinked says why no link leads to an older root, as far as the certificates tell.
+func (p *keyPair) unlinked(old *x509.Certificate) string {
+	top := p.chain.CA
+	if top == nil || !pki.IsSelfSigned(top) {
+		return "the root of the CA is not known"
+	}
+	if err := pki.CheckLimits(top, []*x509.Certificate{old}); err != nil {
+		return err.Error()
+	}
+	return "the key of the older root has signed no link to the root of the CA, or the link has expired"
 }

@@ -3,6 +3,7 @@ package ca
 import (
 	"crypto/x509"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +144,50 @@ func TestLinksThatEndSoon(t *testing.T) {
 		behind, roots := delivered(t, s, map[string]string{certmanagerv1.DeliverRootsAnnotation: "true"}, request)
 		if !slices.EqualFunc(behind, c.behind, (*x509.Certificate).Equal) || len(roots) != c.inCA {
 			t.Errorf("after %s, for %s: %d links, want %d; %d in ca.crt, want %d", c.after, c.lifetime, len(behind), len(c.behind), len(roots), c.inCA)
+		}
+	}
+}
+
+// TestOlderRootsAreTold: the status says which older roots the Secret holds, and whether clients that know one of them
+// alone accept what the issuer signs; the issuer is looked at again when that changes.
+func TestOlderRootsAreTold(t *testing.T) {
+	r := newRotated(t, 10*time.Hour, 20*time.Hour, 30*time.Hour)
+	strict := newAuthorityWith(t, "root", true, true, nil, func(c *x509.Certificate) { c.NotAfter, c.MaxPathLenZero = now.Add(25*time.Hour), true })
+	sub := newAuthority(t, "sub", true, r.roots[2])
+	var many []byte
+	for range pki.MaxRoots {
+		many = append(many, pemOf(newAuthority(t, "root", true, nil))...)
+	}
+	for name, c := range map[string]struct {
+		tls, ca  []byte
+		key      []byte
+		after    time.Duration
+		unlinked []string // in part, of each root
+		until    time.Duration
+	}{
+		"both are linked":     {pemOf(r.roots[2]), r.bundle(), r.roots[2].key, 0, []string{"", ""}, 10 * time.Hour},
+		"a link is missing":   {pemOf(r.roots[2]), append(pemOf(r.roots[2], r.roots[1], r.roots[0]), pki.EncodeCertificates(r.bc)...), r.roots[2].key, 0, []string{"", "has signed no link"}, 10 * time.Hour},
+		"one has expired":     {pemOf(r.roots[2]), r.bundle(), r.roots[2].key, 11 * time.Hour, []string{""}, 20 * time.Hour},
+		"no CA may be below":  {pemOf(r.roots[2]), pemOf(r.roots[2], strict), r.roots[2].key, 0, []string{"path length"}, 25 * time.Hour},
+		"no older root":       {pemOf(r.roots[2]), pemOf(r.roots[2]), r.roots[2].key, 0, nil, 30*time.Hour + time.Second},
+		"too many":            {pemOf(r.roots[2]), append(pemOf(r.roots[2]), many...), r.roots[2].key, 0, nil, 30*time.Hour + time.Second},
+		"the root is unknown": {pemOf(sub), pemOf(sub, r.roots[0]), sub.key, 0, []string{"is not known"}, 10 * time.Hour},
+		"only its own":        {pemOf(sub), pemOf(r.roots[2], sub, r.roots[2]), sub.key, 0, nil, 23*time.Hour + time.Second},
+	} {
+		store := &secrets{}
+		store.put("team", "ca", map[string][]byte{"tls.crt": c.tls, "tls.key": c.key, "ca.crt": c.ca})
+		facts, err := New(Config{Secrets: store, Now: func() time.Time { return now.Add(c.after) }}).Probe(t.Context(), issuerIn("team"))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if len(facts.OlderRoots) != len(c.unlinked) || !facts.Until.Equal(now.Add(c.until)) {
+			t.Errorf("%s: %+v, until %s", name, facts.OlderRoots, facts.Until.Sub(now))
+			continue
+		}
+		for i, root := range facts.OlderRoots {
+			if (root.Unlinked == "") != (c.unlinked[i] == "") || !strings.Contains(root.Unlinked, c.unlinked[i]) {
+				t.Errorf("%s: %q, want %q", name, root.Unlinked, c.unlinked[i])
+			}
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestProbe(t *testing.T) {
 	w := newWorld(t, vault)
 	issuer := w.issuer("team", func(v *certmanagerv1.VaultIssuer) { w.byAppRole(v); v.Namespace = "ns1" })
 	facts, f := w.probe(issuer)
-	if want := (signer.Facts{Ready: true, Reason: "VaultVerified", Message: "Vault verified"}); f != nil || facts != want {
+	if want := (signer.Facts{Ready: true, Reason: "VaultVerified", Message: "Vault verified"}); f != nil || !reflect.DeepEqual(facts, want) {
 		t.Fatalf("%+v, %v", facts, f)
 	}
 	health, logins := vault.seen("/v1/sys/health"), vault.seen("/v1/auth/approle/login")
