@@ -29,6 +29,8 @@ func terms() []term {
 		{word: "Certificate", means: "the object that asks. What is in its Secret is a certificate"},
 		{word: "issuer", means: "an Issuer, a ClusterIssuer, or an object of another controller that a Certificate names"},
 		{word: "request", means: "a CertificateRequest or a CertificateSigningRequest"},
+		{word: "older root", means: "a root that a CA had before, and that is valid"},
+		{word: "link", means: "a certificate that an older root has signed for the root after it, so that clients with the older root accept what the new one signs"},
 		{word: "proof", means: "what shows a CA that a name is yours: a Challenge asks for it, a solver makes it"},
 		{
 			"expire", "of a certificate or a CA: its time has come. The time is its expiry", "end, be over",

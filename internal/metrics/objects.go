@@ -177,6 +177,16 @@ func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certman
 			"From when on that certificate is valid which chancery_issuer_ca_expiration_timestamp_seconds is about, in seconds since 1970.",
 			func(s *certmanagerv1.CAIssuerStatus) *metav1.Time { return s.NotBefore },
 		},
+		{
+			"chancery_issuer_older_root_expiration_timestamp_seconds",
+			"When the first of the older roots expires that the Secret of a CA issuer still holds, in seconds since 1970.",
+			firstOlderRoot,
+		},
+		{
+			"chancery_issuer_ca_first_seen_timestamp_seconds",
+			"Since when a CA issuer is known to have its CA, in seconds since 1970.",
+			func(s *certmanagerv1.CAIssuerStatus) *metav1.Time { return &s.FirstSeen },
+		},
 	} {
 		t.family(f.name, gauge, f.help)
 		write := func(kind string, issuer certmanagerv1.GenericIssuer) {
@@ -184,10 +194,7 @@ func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certman
 			if issuer.GetSpec().CA == nil || ca == nil || f.of(ca) == nil {
 				return
 			}
-			t.begin()
-			t.label("kind", kind)
-			t.label("namespace", issuer.GetNamespace())
-			t.label("name", issuer.GetName())
+			t.issuer(kind, issuer)
 			t.end(seconds(f.of(ca)))
 		}
 		for i := range namespaced.Items {
@@ -199,7 +206,17 @@ func (t *text) authorities(namespaced *certmanagerv1.IssuerList, global *certman
 	}
 }
 
-// healths counts the Certificates by how they stand: the numbers of the page.
+// firstOlderRoot is when the first of the older roots expires; nil if there is none.
+func firstOlderRoot(s *certmanagerv1.CAIssuerStatus) (first *metav1.Time) {
+	for i := range s.OlderRoots {
+		if at := &s.OlderRoots[i].NotAfter; first == nil || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+// healths counts the Certificates by how they stand, the numbers of the page, and those that earlier CAs have signed.
 func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 	certificates, lists := &certmanagerv1.CertificateList{}, []client.ObjectList{&certmanagerv1.IssuerList{}}
 	unread := map[string]bool{cmmeta.ClusterIssuerKind: !o.ClusterIssuers}
@@ -218,9 +235,12 @@ func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 			return nil
 		})
 	}
-	w, counts := explain.NewCluster(objects, unread, now), map[explain.Health]int{}
+	w, counts, earlier := explain.NewCluster(objects, unread, now), map[explain.Health]int{}, map[metav1.Object]int{}
 	for i := range certificates.Items {
 		counts[w.Health(&certificates.Items[i])]++
+		if issuer := w.EarlierCA(&certificates.Items[i]); issuer != nil {
+			earlier[issuer]++
+		}
 	}
 	t.family("chancery_certificates", gauge, "How many Certificates stand as the label health says.")
 	for _, health := range explain.Healths() {
@@ -228,7 +248,24 @@ func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 		t.label("health", string(health))
 		t.end(float64(counts[health]))
 	}
+	t.family("chancery_issuer_earlier_ca_certificates", gauge, "How many Certificates have a certificate by an earlier CA of their issuer, for issuers whose CA was replaced.")
+	for _, o := range objects {
+		issuer, is := o.(certmanagerv1.GenericIssuer)
+		if !is || issuer.GetSpec().CA == nil || issuer.GetStatus().CA == nil || !issuer.GetStatus().CA.Replaced {
+			continue
+		}
+		t.issuer(explain.KindOf(issuer), issuer)
+		t.end(float64(earlier[issuer]))
+	}
 	return nil
+}
+
+// issuer begins a sample of an issuer.
+func (t *text) issuer(kind string, issuer metav1.Object) {
+	t.begin()
+	t.label("kind", kind)
+	t.label("namespace", issuer.GetNamespace())
+	t.label("name", issuer.GetName())
 }
 
 func issuerStatus(i certmanagerv1.GenericIssuer) cmmeta.ConditionStatus {

@@ -78,6 +78,12 @@ chancery_issuer_ca_expiration_timestamp_seconds{kind="ClusterIssuer",namespace="
 # HELP chancery_issuer_ca_not_before_timestamp_seconds From when on that certificate is valid which chancery_issuer_ca_expiration_timestamp_seconds is about, in seconds since 1970.
 # TYPE chancery_issuer_ca_not_before_timestamp_seconds gauge
 chancery_issuer_ca_not_before_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.6e+09
+# HELP chancery_issuer_older_root_expiration_timestamp_seconds When the first of the older roots expires that the Secret of a CA issuer still holds, in seconds since 1970.
+# TYPE chancery_issuer_older_root_expiration_timestamp_seconds gauge
+chancery_issuer_older_root_expiration_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.78e+09
+# HELP chancery_issuer_ca_first_seen_timestamp_seconds Since when a CA issuer is known to have its CA, in seconds since 1970.
+# TYPE chancery_issuer_ca_first_seen_timestamp_seconds gauge
+chancery_issuer_ca_first_seen_timestamp_seconds{kind="ClusterIssuer",namespace="",name="ca"} 1.7000001e+09
 # HELP chancery_certificates How many Certificates stand as the label health says.
 # TYPE chancery_certificates gauge
 chancery_certificates{health="expired"} 0
@@ -85,6 +91,9 @@ chancery_certificates{health="late"} 1
 chancery_certificates{health="failing"} 1
 chancery_certificates{health="issuing"} 0
 chancery_certificates{health="healthy"} 0
+# HELP chancery_issuer_earlier_ca_certificates How many Certificates have a certificate by an earlier CA of their issuer, for issuers whose CA was replaced.
+# TYPE chancery_issuer_earlier_ca_certificates gauge
+chancery_issuer_earlier_ca_certificates{kind="ClusterIssuer",namespace="",name="ca"} 1
 `
 
 func objects(t *testing.T) metrics.Objects {
@@ -114,7 +123,10 @@ func objects(t *testing.T) metrics.Objects {
 		}},
 		&certmanagerv1.ClusterIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "ca"}},
-			Status: certmanagerv1.IssuerStatus{CA: &certmanagerv1.CAIssuerStatus{NotBefore: at(1_600_000_000), NotAfter: at(1_900_000_000)}},
+			Status: certmanagerv1.IssuerStatus{CA: &certmanagerv1.CAIssuerStatus{
+				NotBefore: at(1_600_000_000), NotAfter: at(1_900_000_000), FirstSeen: *at(1_700_000_100), Replaced: true,
+				OlderRoots: []certmanagerv1.OlderRoot{{NotAfter: *at(1_800_000_000)}, {NotAfter: *at(1_780_000_000)}},
+			}},
 		},
 	).Build()
 	return metrics.Objects{Reader: reader, ClusterIssuers: true}

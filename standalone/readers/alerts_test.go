@@ -141,7 +141,7 @@ func objects(t *testing.T) metrics.Objects {
 	challenge.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\never\"\nand went", FailureClass: "SelfCheck"}
 	issuer := &certmanagerv1.ClusterIssuer{ObjectMeta: named("ca")}
 	issuer.Spec.CA = &certmanagerv1.CAIssuer{SecretName: "ca"}
-	issuer.Status.CA = &certmanagerv1.CAIssuerStatus{NotBefore: &at, NotAfter: &never}
+	issuer.Status.CA = &certmanagerv1.CAIssuerStatus{NotBefore: &at, NotAfter: &never, FirstSeen: at, Replaced: true, OlderRoots: []certmanagerv1.OlderRoot{{NotAfter: never}}}
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
 		crt, &certmanagerv1.Certificate{ObjectMeta: in("new")}, challenge, &certmanagerv1.Issuer{ObjectMeta: in("i")}, issuer,
 	).Build()

@@ -224,6 +224,7 @@ func aYear() (*history, store) {
 	h.parks()
 	h.challenges()
 	h.authority()
+	h.olderRoots()
 	h.want("ChanceryCleanUpAbandoned", "", h.at(185*day), h.at(186*day))
 	for i := range 990 {
 		c := certificate{name: fmt.Sprintf("c%03d", i), issuer: "acme", life: 90 * day}
@@ -280,6 +281,25 @@ func (h *history) authority() {
 	of = []string{"kind", "Issuer", "exported_namespace", "shop", "name", "short-lived"}
 	h.tell(ends, append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_expiration_timestamp_seconds")...)
 	h.tell(begins, append(slices.Clone(of), labels.MetricName, "chancery_issuer_ca_not_before_timestamp_seconds")...)
+}
+
+// olderRoots: the CA of an issuer is replaced on day 40, its older root is valid until day 240, and five certificates
+// by the earlier CA are not renewed before day 230. The CA of another issuer is replaced 30 days before its root
+// expires, and everything is renewed in nine tenths of that time.
+func (h *history) olderRoots() {
+	seconds := func(since time.Duration) float64 { return float64(h.at(since).Unix()) }
+	for _, c := range []struct {
+		name                       string
+		replaced, renewed, expires time.Duration
+	}{{"rotated", 40 * day, 230 * day, 240 * day}, {"rotated-late", 60 * day, 87 * day, 90 * day}} {
+		tell := func(metric string, spans ...span) {
+			h.tell(spans, labels.MetricName, metric, "kind", "ClusterIssuer", "name", c.name)
+		}
+		tell("chancery_issuer_ca_first_seen_timestamp_seconds", h.lasting(0, c.replaced, seconds(0)), h.lasting(c.replaced, year-c.replaced, seconds(c.replaced)))
+		tell("chancery_issuer_older_root_expiration_timestamp_seconds", h.lasting(c.replaced, c.expires-c.replaced, seconds(c.expires)))
+		tell("chancery_issuer_earlier_ca_certificates", h.lasting(c.replaced, c.renewed-c.replaced, 5), h.lasting(c.renewed, year-c.renewed, 0))
+	}
+	h.want("ChanceryOlderRootExpiring", "rotated", h.at(226*day+15*time.Minute), h.at(230*day))
 }
 
 // challenges: one a day ends after ten minutes. One cannot be presented for nine hours, one waits as long because the

@@ -34,7 +34,7 @@ type Report struct {
 	Node
 
 	// Issuer is the issuer that it names; without State if that was not read.
-	Issuer Node `json:"issuer"`
+	Issuer Node `json:"issuer,omitzero"`
 	// Health is the health of a Certificate.
 	Health Health `json:"health,omitempty"`
 	// Secret is the Secret of a Certificate, and Names the names that it asks for.
@@ -45,6 +45,8 @@ type Report struct {
 	Renews  *metav1.Time `json:"renews,omitempty"`
 	// Since is when the present state began, if that is known.
 	Since *metav1.Time `json:"since,omitempty"`
+	// CA is what is known of the CA of a CA issuer.
+	CA *Succession `json:"ca,omitempty"`
 
 	Trouble
 }

@@ -34,8 +34,11 @@ func repeated(nodes []Node, reason string) bool {
 	return false
 }
 
-// Chain is the issuer, and what was made for the object.
+// Chain is the issuer of the object, and what was made for the object.
 func (r Report) Chain() []Node {
+	if r.Issuer.Kind == "" { // it is one itself
+		return r.Children
+	}
 	if r.Issuer.State == "" {
 		r.Issuer.State = "not read"
 	}
@@ -75,6 +78,9 @@ func (r Report) Advice(now time.Time) (lines []Line) {
 	if r.Outcome == Issued.String() {
 		add("expires", moment(r.Expires, now))
 		add("renewal", moment(r.Renews, now))
+	}
+	if r.CA != nil {
+		lines = append(lines, r.CA.lines(now)...)
 	}
 	return lines
 }

@@ -94,6 +94,14 @@ func (q Query) reports(
 			reports = append(reports, w.Request(s.request))
 			continue
 		}
+		if s.issuer != nil {
+			r, err := q.issuer(s, w, i, all)
+			if err != nil {
+				return nil, err
+			}
+			reports = append(reports, r)
+			continue
+		}
 		found, err := s.find(all)
 		if err != nil {
 			if said := warning(ctx, c, s.owner); said != "" {
@@ -106,4 +114,16 @@ func (q Query) reports(
 		}
 	}
 	return reports, nil
+}
+
+// issuer explains the issuer that an argument names.
+func (q Query) issuer(s start, w *explain.Cluster, i *inventory.Inventory, all []*certmanagerv1.Certificate) (explain.Report, error) {
+	switch r := w.Issuer(*s.issuer, q.Namespace, all); {
+	case r != nil:
+		return *r, nil
+	case i.Unread()[s.issuer.Kind]:
+		return explain.Report{}, fmt.Errorf("%s: you may not read objects of the kind %s", s.arg, s.issuer.Kind)
+	default:
+		return explain.Report{}, fmt.Errorf("no issuer is found for %s: see which there are: kubectl chancery issuers", s.arg)
+	}
 }

@@ -48,8 +48,10 @@ func (p printer) one(r explain.Report) {
 	for _, line := range r.Advice(p.now) {
 		fmt.Fprintf(p.out, "%s %s\n", p.paint(bold, fmt.Sprintf("%-11s", line.Label+":")), terminal.Line(line.Text))
 	}
-	fmt.Fprintln(p.out)
-	p.children(r.Chain(), "")
+	if chain := r.Chain(); len(chain) > 0 {
+		fmt.Fprintln(p.out)
+		p.children(chain, "")
+	}
 }
 
 const (

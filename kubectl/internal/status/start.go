@@ -18,6 +18,7 @@ import (
 
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/clientside/explain"
@@ -37,6 +38,8 @@ const (
 	kindOrder          = "Order"
 	kindChallenge      = "Challenge"
 	kindPod            = "Pod"
+	kindIssuer         = cmmeta.DefaultIssuerKind
+	kindClusterIssuer  = cmmeta.ClusterIssuerKind
 )
 
 // kinds are those whose names a shell completes.
@@ -50,6 +53,8 @@ func kinds() []plugin.Kind {
 		{Prefix: "certificaterequest/", GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kindRequest)},
 		{Prefix: "order/", GroupVersionKind: acmev1.SchemeGroupVersion().WithKind(kindOrder)},
 		{Prefix: "challenge/", GroupVersionKind: acmev1.SchemeGroupVersion().WithKind(kindChallenge)},
+		{Prefix: "issuer/", GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kindIssuer)},
+		{Prefix: "clusterissuer/", GroupVersionKind: certmanagerv1.SchemeGroupVersion().WithKind(kindClusterIssuer)},
 		{Prefix: "csr/", GroupVersionKind: certificatesv1.SchemeGroupVersion.WithKind(kindSigningRequest)},
 	}
 }
@@ -79,6 +84,10 @@ func split(arg string) (kind, name string) {
 		return kindChallenge, name
 	case "pod", "pods", "po":
 		return kindPod, name
+	case "issuer", "issuers":
+		return kindIssuer, name
+	case "clusterissuer", "clusterissuers":
+		return kindClusterIssuer, name
 	default:
 		return "", name
 	}
@@ -105,6 +114,12 @@ func asksForSigningRequest(arg string) bool {
 	return kind == kindSigningRequest
 }
 
+// asksForIssuer reports whether an argument names an issuer.
+func asksForIssuer(arg string) bool {
+	kind, _ := split(arg)
+	return kind == kindIssuer || kind == kindClusterIssuer
+}
+
 // start is what an argument leads to: the Certificates that it is about, or a request of no Certificate.
 type start struct {
 	arg string
@@ -113,6 +128,7 @@ type start struct {
 	hint    string
 	csr     *certificatesv1.CertificateSigningRequest // its name alone, until it is read
 	request *certmanagerv1.CertificateRequest
+	issuer  *cmmeta.IssuerReference
 	// owner is the Ingress or Gateway that the argument names, and hosts are those that it serves with each Secret.
 	owner explain.Node
 	hosts map[string][]string
@@ -126,6 +142,11 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 	switch kind {
 	case kindSigningRequest:
 		s.csr = &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	case kindIssuer, kindClusterIssuer:
+		if kind == kindIssuer && namespace == "" {
+			return s, fmt.Errorf("%s: name its namespace with --namespace", arg)
+		}
+		s.issuer = &cmmeta.IssuerReference{Kind: kind, Name: name}
 	case kindCertificate:
 		s.is, s.hint = named, "see which there are: kubectl chancery list"
 	case kindSecret:
@@ -151,7 +172,7 @@ func startOf(ctx context.Context, c client.Client, namespace, arg string) (start
 	default:
 		if name != arg {
 			return s, fmt.Errorf("%s: status starts from certificate/NAME, ingress/NAME, gateway/NAME, secret/NAME, pod/NAME, "+
-				"certificaterequest/NAME, order/NAME, challenge/NAME, csr/NAME or a host name", arg)
+				"certificaterequest/NAME, order/NAME, challenge/NAME, csr/NAME, issuer/NAME, clusterissuer/NAME or a host name", arg)
 		}
 		s.is, s.hint = named, "see which there are: kubectl chancery list"
 		s.or = func(crt *certmanagerv1.Certificate) bool { return serves(crt, name) }

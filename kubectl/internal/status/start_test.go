@@ -94,15 +94,18 @@ func TestStartingPoints(t *testing.T) {
 		})
 	}
 	for args, want := range map[string]string{
-		"ingress/both": "no Certificate is made for ingress/both: name one issuer, not two",
-		"none":         "no Certificate is found for none: see which there are",
-		"node/web":     "status starts from certificate/NAME",
-		"pod/none":     "not found",
-		"ingress/none": "not found",
-		"secret/none":  "no spec.secretName names",
-		"web -o wide":  "--output is json, yaml or name",
-		"web -l =":     "--selector",
+		"ingress/both":            "no Certificate is made for ingress/both: name one issuer, not two",
+		"none":                    "no Certificate is found for none: see which there are",
+		"node/web":                "status starts from certificate/NAME",
+		"pod/none":                "not found",
+		"issuer/none":             "no issuer is found for issuer/none",
+		"issuer/none --not-ready": "--not-ready groups Certificates",
+		"ingress/none":            "not found",
+		"secret/none":             "no spec.secretName names",
+		"web -o wide":             "--output is json, yaml or name",
+		"web -l =":                "--selector",
 		"ingress/front -A --as-group system:masters": "name its namespace",
+		"issuer/none -A --as-group system:masters":   "name its namespace",
 		"-A": "is forbidden",
 	} {
 		if said, code, _, err := w.status(t.Context(), strings.Fields(args)...); err == nil || code != 1 || !strings.Contains(err.Error(), want) {
@@ -115,6 +118,9 @@ func TestStartingPoints(t *testing.T) {
 	said, code, _, err := w.status(t.Context(), "csr/"+csr, "-n", "default", "--as-group", "system:masters")
 	if err != nil || strings.Contains(said, "does not exist") || !strings.Contains(said, "Issuer "+w.Namespace+"/none") {
 		t.Errorf("the issuer in another namespace is not found: exit status %d, %v\n%s", code, err, said)
+	}
+	if said, code, _, err := w.status(t.Context(), "issuer", "none"); err != nil || code != inTrouble || !strings.HasPrefix(said, "Issuer "+w.Namespace+"/none: new: Issuer "+w.Namespace+"/none is not ready: no controller has looked") {
+		t.Errorf("of an issuer: exit status %d, %v\n%s", code, err, said)
 	}
 	if said, code, _, err := w.status(t.Context(), "web", "-o", "yaml"); err != nil || code != 0 || !strings.HasPrefix(said, "items:\n- ") {
 		t.Errorf("exit status %d, %v\n%s", code, err, said)

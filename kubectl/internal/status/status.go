@@ -33,6 +33,9 @@ const examples = `  # Why does the certificate web not come?
   kubectl chancery status certificaterequest/web-1
   kubectl chancery status csr/agent
 
+  # After the CA of an issuer was replaced: how many certificates are left of an earlier CA?
+  kubectl chancery status -A clusterissuer/internal
+
   # All trouble of the cluster, by cause, the worst first
   kubectl chancery status -A --not-ready
 
@@ -155,6 +158,9 @@ func (o *options) query(args []string) (q Query, err error) {
 	}
 	if o.watch && (o.output != "" || o.notReady) {
 		return q, errors.New("--watch is for people, and shows each Certificate: leave --output and --not-ready out")
+	}
+	if o.notReady && slices.ContainsFunc(q.Args, asksForIssuer) {
+		return q, errors.New("--not-ready groups Certificates: leave it out to see an issuer")
 	}
 	if !o.all {
 		q.Namespace, _, err = o.flags.ToRawKubeConfigLoader().Namespace()
