@@ -4,10 +4,15 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,13 +103,49 @@ func TestLinkNamesItsSigner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf := EncodeCertificates(issue(t, "leaf", false, root).cert)
-	if out, err := opensslVerify(t, openssl, EncodeCertificates(old.cert), append(slices.Clone(leaf), pemBlock("CERTIFICATE", der)...)); err == nil {
-		t.Errorf("OpenSSL accepts a link that does not name its signer: %s", out)
+	leaf := issue(t, "leaf", false, root)
+	for says, test := range map[string]struct {
+		link []byte
+		good bool
+	}{
+		"a link that does not name its signer": {link: der},
+		"a link":                               {link: mustLink(t, root, old).Raw, good: true},
+	} {
+		chain := slices.Concat(EncodeCertificates(leaf.cert), pemBlock("CERTIFICATE", test.link))
+		if out, err := opensslVerify(t, openssl, EncodeCertificates(old.cert), chain); (err == nil) != test.good {
+			t.Errorf("by OpenSSL, %s: %v: %s", says, err, out)
+		}
+		shown := tls.Certificate{Certificate: [][]byte{leaf.cert.Raw, test.link}, PrivateKey: leaf.key}
+		if out, err := opensslClient(t, openssl, EncodeCertificates(old.cert), shown); (err == nil) != test.good {
+			t.Errorf("by openssl s_client, %s: %v: %s", says, err, out)
+		}
 	}
-	if out, err := opensslVerify(t, openssl, EncodeCertificates(old.cert), append(slices.Clone(leaf), EncodeCertificates(mustLink(t, root, old))...)); err != nil {
-		t.Errorf("%v: %s", err, out)
+}
+
+// opensslClient lets openssl s_client, which trusts roots, connect to a server.
+func opensslClient(t *testing.T, openssl string, roots []byte, server tls.Certificate) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(file, roots, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{server}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = conn.Write([]byte("hello"))
+			_ = conn.Close()
+		}
+	}()
+	out, err := exec.CommandContext(t.Context(), openssl, "s_client", "-connect", listener.Addr().String(), "-verify_return_error",
+		"-CAfile", file, "-attime", strconv.FormatInt(testTime.Add(time.Minute).Unix(), 10)).CombinedOutput()
+	_ = listener.Close()
+	<-served
+	return string(out), err
 }
 
 func TestNoLink(t *testing.T) {

@@ -29,7 +29,7 @@ const (
 	Versions Part = "versions"
 	// Docs runs the commands of the pages in docs/, and the demo, and looks at the dashboard in Chromium.
 	Docs Part = "docs"
-	// Numbers measures requests, times (Best), and what waits cost.
+	// Numbers measures requests, times (Best), and what waits cost, and counts handshakes while a CA is replaced.
 	Numbers Part = "numbers"
 	// Takeover takes hundreds of Certificates over, and installs the original anew for each odd case.
 	Takeover Part = "takeover"
