@@ -3,13 +3,16 @@ package trustmanager_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,17 +69,47 @@ func mount(t *testing.T, w *rig.World, name string) string {
 }
 
 // TestBundleFollowsTheCA: the certificate of a CA reaches the ConfigMap of a Bundle, and so does the next one after the
-// CA has been issued again.
+// CA has been issued again. Where the CA hands on roots, the older ones reach the ConfigMap, too.
 func TestBundleFollowsTheCA(t *testing.T) {
 	w := newWorld(t)
 	beside.AwaitRefusal(t, w.Client, "trust.cert-manager.io", bundleWithoutKey(w.ClusterName("refused")))
 	beside.Apply(t, w.Client, "testdata/bundle.yaml", w.Namespace, nil)
 	first := awaitBundle(t, w, nil)
 
+	renew(t, w)
+	second := awaitBundle(t, w, first)
+
+	w.Create(t, &certmanagerv1.Issuer{
+		ObjectMeta: metav1.ObjectMeta{Name: "root", Annotations: map[string]string{certmanagerv1.DeliverRootsAnnotation: certmanagerv1.LabelTrue}},
+		Spec:       certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "root"}},
+	})
+	rig.Eventually(t, "the issuer knows its CA", func(ctx context.Context) string {
+		issuer := &certmanagerv1.Issuer{}
+		if err := w.Get(ctx, "root", issuer); err != nil {
+			return err.Error()
+		}
+		if issuer.Status.CA == nil {
+			return "it does not"
+		}
+		return ""
+	})
+	renew(t, w)
+	awaitRoots(t, w, second)
+}
+
+// renew asks for a new certificate of the CA, once the one before is finished.
+func renew(t *testing.T, w *rig.World) {
+	t.Helper()
 	crt := &certmanagerv1.Certificate{}
-	if err := w.Get(t.Context(), "root", crt); err != nil {
-		t.Fatal(err)
-	}
+	rig.Eventually(t, "nothing is issued", func(ctx context.Context) string {
+		if err := w.Get(ctx, "root", crt); err != nil {
+			return err.Error()
+		}
+		if certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing) != nil {
+			return "Issuing is there"
+		}
+		return ""
+	})
 	renewed := crt.DeepCopy()
 	renewed.Status.Conditions = append(renewed.Status.Conditions, certmanagerv1.CertificateCondition{
 		Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: "ManuallyTriggered", Message: "as cmctl renew does",
@@ -84,7 +117,34 @@ func TestBundleFollowsTheCA(t *testing.T) {
 	if err := w.Client.Status().Patch(t.Context(), renewed, client.MergeFrom(crt)); err != nil {
 		t.Fatal(err)
 	}
-	awaitBundle(t, w, first)
+}
+
+// awaitRoots waits until the ConfigMap holds all that ca.crt of a replaced CA has: both roots and a link.
+func awaitRoots(t *testing.T, w *rig.World, old []byte) {
+	t.Helper()
+	rig.Eventually(t, "the Bundle holds both roots and the link", func(ctx context.Context) string {
+		secret, bundle := &corev1.Secret{}, &corev1.ConfigMap{}
+		if err := errors.Join(w.Get(ctx, "root", secret), w.Get(ctx, w.Namespace, bundle)); err != nil {
+			return err.Error()
+		}
+		want, err := pki.DecodeBundle(secret.Data["ca.crt"])
+		if err != nil {
+			return err.Error()
+		}
+		got, err := pki.DecodeBundle([]byte(bundle.Data["ca.pem"]))
+		if err != nil {
+			return err.Error()
+		}
+		if len(want) != 3 || !bytes.Equal(want[1].Raw, old) {
+			return fmt.Sprintf("ca.crt has %d certificates", len(want))
+		}
+		for _, c := range want {
+			if len(got) != len(want) || !slices.ContainsFunc(got, c.Equal) {
+				return fmt.Sprintf("%d certificates", len(got))
+			}
+		}
+		return ""
+	})
 }
 
 // bundleWithoutKey is a Bundle that does not say which entry of a Secret holds the certificates.
