@@ -45,6 +45,9 @@ const (
 	RSAPrimes = 2
 )
 
+// Roots is how many certificates a CA hands on in ca.crt, links included: each is in every Secret of the CA's leaves.
+const Roots = 10
+
 // Credentials is how large the names and values of the credentials of a DNS provider program are together, in bytes.
 const Credentials = 64 << 10
 
@@ -177,6 +180,12 @@ func keys() []Row {
 			Numbers: []Number{held("RSA bits", RSABits, "bits", Refused), held("RSA primes", RSAPrimes, "primes", Refused)}, Costs: "A signature takes as long as the cube of the bits: a tenth of a second for the largest",
 			Above: "The key is not used, and the issuer or the request says so", Tests: []string{"TestSlowKeysAreRefused"},
 			Fuzz: []string{"FuzzDecodePrivateKey"},
+		},
+		{
+			What: "Certificates in `ca.crt` of a CA whose issuer hands on older roots", Who: secrets,
+			Numbers: []Number{held("roots", Roots, "certificates", Refused)}, Costs: "Linear, in `ca.crt` of each certificate that the issuer signs",
+			Above: "The issuer signs nothing, and the request says so. Where Chancery writes the Secret, those are left out that expire first",
+			Tests: []string{"TestRootsOverlapOnDemand", "TestSucceed", "TestSucceedIsBounded"}, Fuzz: []string{"FuzzBundle"},
 		},
 	}
 }

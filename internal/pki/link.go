@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"chancery.dev/internal/limits"
 )
 
 // NewLink returns a link certificate (RFC 4210 §4.4, "new with old"): the name, the key and the limits of the root that
@@ -99,7 +101,7 @@ func SplitLinks(bundle []*x509.Certificate) (others, links []*x509.Certificate) 
 }
 
 // MaxRoots is how many certificates a CA hands on in ca.crt at most, links included.
-const MaxRoots = 10
+const MaxRoots = limits.Roots
 
 // Succeed returns what ca.crt of a CA is to hold after its root was replaced: issued, which begins with the new root,
 // then the CA certificates of earlier that are valid at now, and the links behind them. Above MaxRoots, or above

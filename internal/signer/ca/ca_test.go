@@ -280,36 +280,6 @@ func TestValidityIsClampedOnDemand(t *testing.T) {
 	}
 }
 
-// TestRootsOverlapOnDemand: the root of the chain comes first, because a CA issuer that is given such a Secret reads
-// the first. Others that are no CAs or have expired are not delivered.
-func TestRootsOverlapOnDemand(t *testing.T) {
-	root := newAuthority(t, "root", true, nil)
-	sub := newAuthority(t, "sub", true, root)
-	old, leaf := newAuthority(t, "root", true, nil), newAuthority(t, "leaf", false, nil)
-	expired := newAuthorityWith(t, "gone", true, true, nil, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) })
-	store := &secrets{}
-	store.put("team", "ca", map[string][]byte{
-		"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root, expired, leaf, root, old),
-	})
-	issuer := issuerIn("team")
-	for value, want := range map[string][]byte{"": pemOf(root), "false": pemOf(root), "true": pemOf(root, old)} {
-		issuer.SetAnnotations(map[string]string{certmanagerv1.DeliverRootsAnnotation: value})
-		result, err := newSigner(store).Sign(t.Context(), issuer, newRequest(t))
-		if err != nil || string(result.Bundle.CA) != string(want) {
-			t.Errorf("%q: %v, ca.crt\n%s\nwant\n%s", value, err, result.Bundle.CA, want)
-		}
-	}
-	many := pemOf(root)
-	for range 10 {
-		many = append(many, pemOf(old)...)
-	}
-	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": many})
-	issuer.SetAnnotations(map[string]string{certmanagerv1.DeliverRootsAnnotation: "true"})
-	if _, err := newSigner(store).Sign(t.Context(), issuer, newRequest(t)); err == nil || !strings.Contains(err.Error(), "11 certificates") {
-		t.Errorf("with 11 roots: %v", err)
-	}
-}
-
 func TestOutlivingLeafIsSignedWithWarning(t *testing.T) {
 	root := newAuthority(t, "root", true, nil)
 	store := &secrets{}

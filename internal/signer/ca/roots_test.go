@@ -8,7 +8,9 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig/bounds"
 	"chancery.dev/internal/signer"
 )
 
@@ -146,6 +148,37 @@ func TestLinksThatEndSoon(t *testing.T) {
 			t.Errorf("after %s, for %s: %d links, want %d; %d in ca.crt, want %d", c.after, c.lifetime, len(behind), len(c.behind), len(roots), c.inCA)
 		}
 	}
+}
+
+// TestRootsOverlapOnDemand: the root of the chain comes first, because a CA issuer that is given such a Secret reads
+// the first. Others that are no CAs or have expired are not delivered.
+func TestRootsOverlapOnDemand(t *testing.T) {
+	root := newAuthority(t, "root", true, nil)
+	sub := newAuthority(t, "sub", true, root)
+	old, leaf := newAuthority(t, "root", true, nil), newAuthority(t, "leaf", false, nil)
+	expired := newAuthorityWith(t, "gone", true, true, nil, func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) })
+	store := &secrets{}
+	store.put("team", "ca", map[string][]byte{
+		"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(root, expired, leaf, root, old),
+	})
+	issuer := issuerIn("team")
+	for value, want := range map[string][]byte{"": pemOf(root), "false": pemOf(root), "true": pemOf(root, old)} {
+		issuer.SetAnnotations(map[string]string{certmanagerv1.DeliverRootsAnnotation: value})
+		result, err := newSigner(store).Sign(t.Context(), issuer, newRequest(t))
+		if err != nil || string(result.Bundle.CA) != string(want) {
+			t.Errorf("%q: %v, ca.crt\n%s\nwant\n%s", value, err, result.Bundle.CA, want)
+		}
+	}
+	issuer.SetAnnotations(map[string]string{certmanagerv1.DeliverRootsAnnotation: "true"})
+	bounds.Holds(t, "roots", func(n int) limits.Outcome {
+		many := pemOf(root)
+		for range n - 1 {
+			many = append(many, pemOf(old)...)
+		}
+		store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": many})
+		_, err := newSigner(store).Sign(t.Context(), issuer, newRequest(t))
+		return bounds.Refusal(t, err, "11 certificates")
+	})
 }
 
 // TestOlderRootsAreTold: the status says which older roots the Secret holds, and whether clients that know one of them
