@@ -69,7 +69,7 @@ func TestCompletion(t *testing.T) {
 	kubeconfig, namespace := newNames(t)
 	const none, noSpace = ":4", ":6"
 	for line, want := range map[string]string{
-		"status ":                 "shop web www ingress/ gateway/ secret/ pod/ certificaterequest/ order/ challenge/ csr/ " + none,
+		"status ":                 "shop web www ingress/ gateway/ secret/ pod/ certificaterequest/ order/ challenge/ issuer/ clusterissuer/ csr/ " + none,
 		"status w":                "web www " + none,
 		"status web w":            "www " + none,
 		"status ing":              "ingress/ " + noSpace,
