@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 )
 
 var (
@@ -95,7 +97,7 @@ func dnsName(v string) (asn1.RawValue, error) {
 // §6.3). It accepts underscores, because names with them are in use, and an asterisk anywhere in the first label.
 func CheckDNSName(v string) error {
 	labels := strings.Split(v, ".")
-	wrong := len(v) > 253
+	wrong := len(v) > maxDNSName
 	for i, label := range labels {
 		wrong = wrong || label == "" || len(label) > 63 || strings.ContainsFunc(label, func(r rune) bool {
 			letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'
@@ -232,9 +234,22 @@ func findExtension(extensions []pkix.Extension, oid asn1.ObjectIdentifier) *pkix
 	return nil
 }
 
-// DNSNameKey is what a DNS name is compared by: in small letters (RFC 4343), and without the dot that some write at its
-// end. It is for comparing only: what is asked for stays as it was written.
-func DNSNameKey(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+// maxDNSName is how long a DNS name can be (RFC 1035 §2.3.4, without the length and the root).
+const maxDNSName = 253
+
+// DNSNameKey is what a DNS name is compared by: in small letters (RFC 4343), without the dot that some write at its
+// end, and with labels of other scripts as the DNS has them (RFC 5891 §5, as browsers look names up by UTS #46). It is
+// for comparing only: what is asked for stays as it was written, and requests refuse other scripts (CheckDNSName).
+func DNSNameKey(name string) string {
+	name = strings.TrimSuffix(name, ".")
+	if !IsIA5(name) && len(name) <= utf8.UTFMax*maxDNSName { // encoding takes the square of the length
+		lookup := idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(false)) // *. and _ stay
+		if ascii, err := lookup.ToASCII(name); err == nil {
+			name = ascii
+		}
+	}
+	return strings.ToLower(name)
+}
 
 // canonicalDNSName spells a name in small letters: capitals are the same (RFC 4343).
 func canonicalDNSName(name string) string { return strings.ToLower(name) }
