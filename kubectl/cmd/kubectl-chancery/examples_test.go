@@ -63,8 +63,8 @@ func warning(command string) bool {
 }
 
 // TestExamplesRun runs each example of each command, as a user does who copies it: in a shell, beside a cluster with a
-// Certificate web, an Issuer and a ClusterIssuer letsencrypt, and what else examples name (see newShop). A new command
-// needs an example that runs, or a reason in notRun.
+// Certificate web, an Issuer a ClusterIssuer letsencrypt, one called ca, and what else examples name (see newShop). A
+// new command needs an example that runs, or a reason in notRun.
 func TestExamplesRun(t *testing.T) {
 	slow.Test(t, slow.Docs)
 	t.Parallel()
@@ -127,7 +127,9 @@ func newTown(t *testing.T) map[string]*shop {
 	}
 	w := shops[""]
 	w.InstallGatewayAPI(t, "gateways")
+	authority := certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "ca"}} // which does not exist: not ready is enough
 	w.Create(t, &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "letsencrypt"}, Spec: issuer},
+		&certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: authority},
 		&gwapiv1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "edge"}, Spec: gwapiv1.GatewaySpec{
 			GatewayClassName: "edge", Listeners: []gwapiv1.Listener{{Name: "http", Port: 80, Protocol: gwapiv1.HTTPProtocolType}},
 		}},

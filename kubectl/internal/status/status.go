@@ -34,7 +34,7 @@ const examples = `  # Why does the certificate web not come?
   kubectl chancery status csr/agent
 
   # After the CA of an issuer was replaced: how many certificates are left of an earlier CA?
-  kubectl chancery status -A clusterissuer/internal
+  kubectl chancery status -A clusterissuer/ca
 
   # All trouble of the cluster, by cause, the worst first
   kubectl chancery status -A --not-ready
