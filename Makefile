@@ -73,6 +73,10 @@ KUBE_LDFLAGS := -X $(KUBE_PACKAGE).gitVersion=$(KUBE_VERSION) \
 # published are built with $(TOOL).
 export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS 2>/dev/null)) -trimpath
 
+# An older Go fetches the version that go.mod names, also where its installation is told not to. make GOTOOLCHAIN=local
+# leaves it to the Go that is there.
+export GOTOOLCHAIN := auto
+
 # Static binaries. Said once for all commands, since the build cache keeps packages
 # built with and without cgo apart, and Kubernetes takes minutes to compile.
 export CGO_ENABLED := 0
@@ -348,7 +352,7 @@ $(CMCTL): e2e/peers/cmctl.mod e2e/peers/cmctl.sum | need
 # The version of Kubernetes is that for which charts are rendered where no cluster is asked.
 $(HELM): e2e/peers/helm.mod e2e/peers/helm.sum | need
 	@echo 'Building helm: about 3 minutes on two cores, the first time.'
-	cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36' -modfile helm.mod -o $@ helm.sh/helm/v3/cmd/helm
+	cd e2e/peers && go build $(TOOL) -p 2 -ldflags '-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37' -modfile helm.mod -o $@ helm.sh/helm/v3/cmd/helm
 
 # Traefik embeds a web interface that its module does not contain: it is built in a copy,
 # with its own go.mod, beside an empty one.

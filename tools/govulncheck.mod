@@ -1,6 +1,8 @@
 module chancery.dev/tools
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 tool golang.org/x/vuln/cmd/govulncheck
 

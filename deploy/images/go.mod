@@ -1,6 +1,8 @@
 module chancery.dev/deploy/images
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 require (
 	chancery.dev v0.0.0-00010101000000-000000000000
@@ -13,7 +15,7 @@ require (
 	github.com/klauspost/compress v1.19.2 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
-	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
 )
 
 replace chancery.dev => ../..

@@ -3,4 +3,6 @@
 // trees do not merge.
 module chancery.dev/e2e/peers
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3

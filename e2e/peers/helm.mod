@@ -1,7 +1,9 @@
 // helm, which renders and installs the chart in deploy/chart.
 module chancery.dev/e2e/peers
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 tool helm.sh/helm/v3/cmd/helm
 
@@ -120,5 +122,3 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
-tool helm.sh/helm/v3/cmd/helm

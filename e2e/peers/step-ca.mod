@@ -1,7 +1,9 @@
 // step-ca, an ACME server with another author than Pebble.
 module chancery.dev/e2e/peers
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 tool github.com/smallstep/certificates/cmd/step-ca
 

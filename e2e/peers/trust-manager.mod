@@ -1,7 +1,9 @@
 // trust-manager, a client that people run beside it: it must work unmodified.
 module chancery.dev/e2e/peers
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 tool github.com/cert-manager/trust-manager/cmd/trust-manager
 

@@ -3,7 +3,9 @@
 // after this one do not compile with any sdk that was released.
 module chancery.dev/e2e/peers
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.3
 
 // These two are Vault's own: replace is not inherited.
 replace github.com/99designs/keyring => github.com/Jeffail/keyring v1.2.3

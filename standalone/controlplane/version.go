@@ -8,7 +8,7 @@ import (
 )
 
 // KubernetesVersion is the release of Kubernetes that is compiled in; go.mod pins it.
-const KubernetesVersion = "v1.36.3"
+const KubernetesVersion = "v1.37.2"
 
 // release reports KubernetesVersion also in a binary that was linked without Kubernetes' -X flags (go run, go install,
 // go test), where Kubernetes would call itself v0.0.0-master and clients would refuse it.

@@ -49,8 +49,8 @@ func TestVersion(t *testing.T) {
 	if want := "k8s.io/kubernetes " + got.GitVersion + "\n"; !strings.Contains(string(mod), want) {
 		t.Errorf("the server says %s, go.mod has no line %q", got.GitVersion, want)
 	}
-	if got.GitVersion != "v1.36.3" || got.Major != "1" || got.Minor != "36" {
-		t.Errorf("version %s, %s.%s; want v1.36.3, 1.36", got.GitVersion, got.Major, got.Minor)
+	if got.GitVersion != "v1.37.2" || got.Major != "1" || got.Minor != "37" {
+		t.Errorf("version %s, %s.%s; want v1.37.2, 1.37", got.GitVersion, got.Major, got.Minor)
 	}
 }
 

@@ -195,7 +195,7 @@ func TestVersionOfTheProgram(t *testing.T) {
 	for _, arg := range []string{"version", "--version"} {
 		stdout, stderr, err := run(t, arg)
 		if err != nil || stderr != "" || !strings.HasPrefix(stdout, "chancery-standalone version ") ||
-			!strings.Contains(stdout, ", Kubernetes libraries v0.36.3, Kubernetes v1.36.3, go1.") {
+			!strings.Contains(stdout, ", Kubernetes libraries v0.37.2, Kubernetes v1.37.2, go1.") {
 			t.Errorf("%s: %v: %q %q", arg, err, stdout, stderr)
 		}
 	}

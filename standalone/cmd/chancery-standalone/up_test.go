@@ -139,7 +139,7 @@ func wantFailure(t *testing.T, err error, stderr string, words ...string) {
 func TestOutputTellsHowToGoOn(t *testing.T) {
 	dir := sharedDir(t)
 	out := shared.process.stdout.String()
-	for _, want := range []string{"  export KUBECONFIG=" + dir + "/kubeconfig\n", "  kubectl ", "Kubernetes v1.36.3 is ready at https://127.0.0.1:", "\nready\n"} {
+	for _, want := range []string{"  export KUBECONFIG=" + dir + "/kubeconfig\n", "  kubectl ", "Kubernetes v1.37.2 is ready at https://127.0.0.1:", "\nready\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output does not say %q: %s", want, out)
 		}
