@@ -157,8 +157,8 @@ func install(ctx context.Context, config *rest.Config) error {
 // resourceOf returns the plural of a kind.
 func resourceOf(kind string) string {
 	plural := strings.ToLower(kind)
-	if strings.HasSuffix(plural, "y") {
-		return strings.TrimSuffix(plural, "y") + "ies"
+	if before, ok := strings.CutSuffix(plural, "y"); ok {
+		return before + "ies"
 	}
 	return plural + "s"
 }

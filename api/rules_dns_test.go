@@ -1,5 +1,7 @@
 package api_test
 
+import "maps"
+
 // dnsCases are about DNS-01 solvers.
 func dnsCases() []ruleCase {
 	dns := func(provider string, value map[string]any) changes {
@@ -77,9 +79,7 @@ func dnsCases() []ruleCase {
 func webhookCases() []ruleCase {
 	webhook := func(address string, more map[string]any) changes {
 		provider := map[string]any{"url": address}
-		for k, v := range more {
-			provider[k] = v
-		}
+		maps.Copy(provider, more)
 		return changes{"spec.acme.solvers.0.dns01.webhook": provider}
 	}
 	const d = "dns01"
@@ -140,9 +140,7 @@ func accountLabelCases() []ruleCase {
 func azureCases() []ruleCase {
 	azure := func(more map[string]any) changes {
 		provider := map[string]any{"subscriptionID": "s", "resourceGroupName": "g"}
-		for k, v := range more {
-			provider[k] = v
-		}
+		maps.Copy(provider, more)
 		return changes{"spec.acme.solvers.0.dns01.azureDNS": provider}
 	}
 	identity := func(more map[string]any) changes {
@@ -173,9 +171,7 @@ func azureCases() []ruleCase {
 func updateServerCases() []ruleCase {
 	server := func(address string, more map[string]any) changes {
 		provider := map[string]any{"nameserver": address}
-		for k, v := range more {
-			provider[k] = v
-		}
+		maps.Copy(provider, more)
 		return changes{"spec.acme.solvers.0.dns01.rfc2136": provider}
 	}
 	const d = "dns01"

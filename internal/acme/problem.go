@@ -198,8 +198,7 @@ func ParseProblem(status int, body []byte) *Problem {
 
 // ProblemOf returns the Problem in err's chain, or nil.
 func ProblemOf(err error) *Problem {
-	var p *Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
 	return nil

@@ -424,7 +424,7 @@ func readManifests(pattern string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, document := range strings.Split(string(text), "\n---\n") {
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
 			object := &unstructured.Unstructured{}
 			if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
 				return nil, fmt.Errorf("embedded %s: %w", file, err)

@@ -22,7 +22,7 @@ func printed(t *testing.T, i Installation) (text string, objects []*unstructured
 	if err := i.Print(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, document := range strings.Split(strings.TrimPrefix(out.String(), "---\n"), "\n---\n") {
+	for document := range strings.SplitSeq(strings.TrimPrefix(out.String(), "---\n"), "\n---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
 			t.Fatalf("%v:\n%s", err, document)

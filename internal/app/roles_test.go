@@ -235,7 +235,7 @@ func TestDocumentedManifests(t *testing.T) {
 		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 			seen++
 			block, _, _ = strings.Cut(block, "\n```")
-			for _, document := range strings.Split(block, "\n---\n") {
+			for document := range strings.SplitSeq(block, "\n---\n") {
 				takesManifest(t, w, filepath.Base(file), document)
 			}
 		}

@@ -119,7 +119,7 @@ func tiles(counts map[explain.Health]int, search string) []tile {
 	} {
 		own := "state:" + string(t.Health)
 		var rest []string
-		for _, word := range strings.Fields(search) {
+		for word := range strings.FieldsSeq(search) {
 			if strings.EqualFold(word, own) {
 				t.On = true
 			} else if !strings.HasPrefix(word, "state:") {

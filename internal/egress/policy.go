@@ -67,7 +67,7 @@ func (p *Policy) Ranges() (allow, deny []string) {
 // addresses, and the metadata services of clouds.
 func DeniedByDefault() []netip.Prefix {
 	var out []netip.Prefix
-	for _, text := range strings.Fields(deniedByDefault) {
+	for text := range strings.FieldsSeq(deniedByDefault) {
 		out = append(out, netip.MustParsePrefix(text))
 	}
 	return out

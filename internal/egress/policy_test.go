@@ -65,12 +65,12 @@ func TestAllowAndDeny(t *testing.T) {
 		{"denied by default, allowed, denied", prefixes("127.0.0.0/8"), prefixes("127.0.0.1/32"), "127.0.0.2", "127.0.0.1"},
 	} {
 		p := egress.New(c.allow, c.deny)
-		for _, text := range strings.Fields(c.yes) {
+		for text := range strings.FieldsSeq(c.yes) {
 			if !p.Permits(netip.MustParseAddr(text)) {
 				t.Errorf("%s: %s is not permitted", c.name, text)
 			}
 		}
-		for _, text := range strings.Fields(c.no) {
+		for text := range strings.FieldsSeq(c.no) {
 			if p.Permits(netip.MustParseAddr(text)) {
 				t.Errorf("%s: %s is permitted", c.name, text)
 			}

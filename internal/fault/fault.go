@@ -173,8 +173,7 @@ func (c Class) AfterExactly(delay time.Duration, reason, format string, args ...
 
 // Of returns the outermost Fault in err's chain, or nil if err carries none.
 func Of(err error) *Fault {
-	var f *Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Fault](err); ok {
 		return f
 	}
 	return nil

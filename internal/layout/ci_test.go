@@ -103,7 +103,7 @@ func TestPartsAreDue(t *testing.T) {
 	var parts []string
 	for _, row := range dueRow.FindAllStringSubmatch(string(text), -1) {
 		parts = append(parts, row[1])
-		for _, about := range strings.Fields(row[2]) {
+		for about := range strings.FieldsSeq(row[2]) {
 			if _, err := os.Stat(filepath.Join(root, strings.Trim(about, "`"))); err != nil {
 				t.Errorf("%s is about %s, which is not there", row[1], about)
 			}
@@ -113,7 +113,7 @@ func TestPartsAreDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range strings.Fields(string(others)) {
+	for part := range strings.FieldsSeq(string(others)) {
 		if !slices.Contains(parts, part) {
 			t.Errorf("make gate leaves %s out, and the table of parts in CONTRIBUTING.md has no such row", part)
 		}

@@ -130,8 +130,7 @@ func (v *Venafi) Observe(call string, status int, took time.Duration) {
 // managers run in one process.
 func Register[C prometheus.Collector](c C) (C, error) {
 	err := metrics.Registry.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if known, ok := already.ExistingCollector.(C); ok {
 			return known, nil
 		}

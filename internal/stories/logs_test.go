@@ -44,7 +44,7 @@ func (j *journal) lines(t *testing.T) (lines []logLine) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, text := range strings.Split(strings.TrimSpace(j.text.String()), "\n") {
+	for text := range strings.SplitSeq(strings.TrimSpace(j.text.String()), "\n") {
 		line := logLine{Raw: text}
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("%v: %s", err, text)

@@ -225,8 +225,7 @@ func (e *Exporter) send(ctx context.Context, batch []Span) (again bool, err erro
 	}
 	req.Header = e.headers.Clone()
 	resp, err := e.client.Do(req)
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = fmt.Errorf("send traces to %s: %w", req.URL.Host, wrapped.Err) // the URL may have a token in it
 	}
 	if err != nil {

@@ -154,8 +154,7 @@ func TestAlternatesAreBounded(t *testing.T) {
 func TestHeadersAreBounded(t *testing.T) {
 	f := startFake(t, reply(200, "", "{}", "Link", "</"+strings.Repeat("x", 1<<20)+`>;rel="alternate"`))
 	_, err := f.client(t, client.Options{}).GetOrder(t.Context(), f.URL+"/order/1")
-	var transport *client.TransportError
-	if !errors.As(err, &transport) {
+	if _, ok := errors.AsType[*client.TransportError](err); !ok {
 		t.Errorf("%v", err)
 	}
 }

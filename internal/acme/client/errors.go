@@ -75,8 +75,7 @@ func StatusOf(err error) int {
 	if p := acme.ProblemOf(err); p != nil {
 		return p.Status
 	}
-	var h *HTTPError
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*HTTPError](err); ok {
 		return h.Status
 	}
 	return 0
@@ -87,8 +86,7 @@ func RetryAfter(err error) time.Duration {
 	if p := acme.ProblemOf(err); p != nil {
 		return p.RetryAfter
 	}
-	var h *HTTPError
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*HTTPError](err); ok {
 		return h.RetryAfter
 	}
 	return 0
@@ -97,8 +95,7 @@ func RetryAfter(err error) time.Duration {
 // stable strips what differs between two equal failures: the URL that the caller prints anyway, and the local port.
 // Statuses that hold the text then do not change without cause.
 func stable(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	var invalid x509.CertificateInvalidError
@@ -106,16 +103,14 @@ func stable(err error) error {
 		return fmt.Errorf("the server's certificate is good only from %s to %s",
 			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
 	}
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		d := *dns
 		if d.IsTimeout {
 			d.Err = "timeout" // the original holds the resolver socket's port
 		}
 		return &d
 	}
-	var op *net.OpError
-	if errors.As(err, &op) {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		o := *op
 		o.Source = nil
 		return &o

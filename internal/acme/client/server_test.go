@@ -236,8 +236,7 @@ func TestNoConnection(t *testing.T) {
 	var first string
 	for range 3 {
 		_, err := c.GetOrder(t.Context(), f.URL+"/order/1")
-		var transport *client.TransportError
-		if !errors.As(err, &transport) {
+		if _, ok := errors.AsType[*client.TransportError](err); !ok {
 			t.Fatalf("%T: %v", err, err)
 		}
 		if first == "" {

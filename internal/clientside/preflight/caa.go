@@ -122,7 +122,7 @@ func refusal(parameters map[string][]string, p Proof, ca Authority) (reason stri
 	if len(methods) == 0 || p.Type == "" {
 		return "", false
 	}
-	for _, method := range strings.Split(methods[0], ",") {
+	for method := range strings.SplitSeq(methods[0], ",") {
 		if len(methods) == 1 && strings.EqualFold(strings.TrimSpace(method), string(p.Type)) {
 			return "", false
 		}

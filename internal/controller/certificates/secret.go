@@ -137,8 +137,7 @@ func (r *certificates) passwords(ctx context.Context, crt *certmanagerv1.Certifi
 type passwordError struct{ error }
 
 func noteMissing(p *facts.Passwords, err error) error {
-	var missing passwordError
-	if errors.As(err, &missing) {
+	if missing, ok := errors.AsType[passwordError](err); ok {
 		p.Error = missing
 		return nil
 	}

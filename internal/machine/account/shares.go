@@ -87,7 +87,7 @@ func (s *shares) count(o Order, n int, now time.Time) {
 // brief is a duration without what is zero at its end.
 func brief(d time.Duration) string {
 	text := strings.TrimSuffix(d.String(), "0s")
-	if short := strings.TrimSuffix(text, "h0m"); short != text {
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
 		return short + "h"
 	}
 	return text

@@ -23,8 +23,6 @@ func equal(t *testing.T, got, want any) {
 	}
 }
 
-func ref[T any](v T) *T { return &v }
-
 func dns01() acmev1.ACMEChallengeSolver {
 	return acmev1.ACMEChallengeSolver{DNS01: &acmev1.DNS01Solver{AcmeDNS: &acmev1.AcmeDNSProvider{Host: "auth.example.net"}}}
 }
@@ -32,7 +30,7 @@ func dns01() acmev1.ACMEChallengeSolver {
 type selector = acmev1.CertificateDNSNameSelector
 
 func http01() acmev1.ACMEChallengeSolver {
-	return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Class: ref("nginx")}}}
+	return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{Ingress: &acmev1.HTTP01IngressSolver{Class: new("nginx")}}}
 }
 
 func persist() acmev1.ACMEChallengeSolver {
@@ -172,7 +170,7 @@ func TestSelect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := acmev1.ACMEAuthorization{Identifier: test.domain, Wildcard: ref(test.wildcard)}
+			a := acmev1.ACMEAuthorization{Identifier: test.domain, Wildcard: new(test.wildcard)}
 			for _, offered := range test.offered {
 				a.Challenges = append(a.Challenges, acmev1.ACMEChallenge{Type: offered, URL: "ca/" + offered})
 			}
@@ -242,7 +240,7 @@ func TestParentRefOverrides(t *testing.T) {
 	route := func(refs ...gwapiv1.ParentReference) acmev1.ACMEChallengeSolver {
 		return acmev1.ACMEChallengeSolver{HTTP01: &acmev1.HTTP01Solver{GatewayHTTPRoute: &acmev1.HTTP01GatewaySolver{ParentRefs: refs}}}
 	}
-	same := gwapiv1.ParentReference{Namespace: ref(gwapiv1.Namespace("shop")), Name: "gw"}
+	same := gwapiv1.ParentReference{Namespace: new(gwapiv1.Namespace("shop")), Name: "gw"}
 	other := gwapiv1.ParentReference{Name: "gw"}
 	o := annotated(acmev1.ParentRefKindAnnotation, "Gateway", acmev1.ParentRefNameAnnotation, "gw")
 	got, err := ApplyOverrides(o, route(same, other))

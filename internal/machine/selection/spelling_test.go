@@ -24,7 +24,7 @@ func TestSelectorsInOtherSpellings(t *testing.T) {
 		{selector{DNSNames: []string{"sub.example.com"}}, "SUB.example.com", false},
 	} {
 		got, err := Select(nil, acmev1.ACMEAuthorization{
-			Identifier: c.name, Wildcard: ref(c.wildcard), Challenges: []acmev1.ACMEChallenge{{Type: "dns-01", URL: "ca/dns-01"}},
+			Identifier: c.name, Wildcard: new(c.wildcard), Challenges: []acmev1.ACMEChallenge{{Type: "dns-01", URL: "ca/dns-01"}},
 		}, []acmev1.ACMEChallengeSolver{selecting(dns01(), c.wanted), above})
 		if err != nil || !strings.HasPrefix(got.Why, "solvers[0] ") {
 			t.Errorf("%+v for %s: %q, %v", c.wanted, c.name, got.Why, err)

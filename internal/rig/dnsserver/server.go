@@ -191,12 +191,10 @@ func (s *Server) serve(inst *instance, open sockets, key dns.TsigProvider) {
 		srv.UDPSize = dns.DefaultMsgSize
 		srv.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) { s.handle(inst, w, r) })
 		inst.stop = append(inst.stop, srv)
-		s.done.Add(1)
-		go func() {
-			defer s.done.Done()
+		s.done.Go(func() {
 			// It ends when shutdown closes its socket: nobody is left to tell.
 			_ = srv.ActivateAndServe()
-		}()
+		})
 		<-started
 	}
 }

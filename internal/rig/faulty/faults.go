@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -44,9 +45,7 @@ func (x *Exchange) Send(a *Answer) {
 }
 
 func (x *Exchange) header(a *Answer) {
-	for name, values := range a.Header {
-		x.w.Header()[name] = values
-	}
+	maps.Copy(x.w.Header(), a.Header)
 	if x.r.Method != http.MethodHead {
 		x.w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}

@@ -96,7 +96,7 @@ func hasTest(t *testing.T, dir, run string, part slow.Part) bool {
 		}
 	}
 	first, _, _ := strings.Cut(run, "/")
-	for _, one := range strings.Split(first, "|") {
+	for one := range strings.SplitSeq(first, "|") {
 		is, err := regexp.Compile(one)
 		if err != nil {
 			t.Fatal(err)

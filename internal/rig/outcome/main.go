@@ -75,7 +75,7 @@ func read(dir string, tests *tests, times *times) error {
 		if err != nil {
 			return err
 		}
-		for _, pkg := range strings.Fields(string(listed)) {
+		for pkg := range strings.FieldsSeq(string(listed)) {
 			tests.packages[pkg] = newProcess()
 		}
 		text, err := os.ReadFile(path)

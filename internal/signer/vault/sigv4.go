@@ -45,7 +45,7 @@ func (r *awsRequest) sign(id awsIdentity, now time.Time) {
 	scope := strings.Join([]string{now.Format("20060102"), r.region, r.service, "aws4_request"}, "/")
 	toSign := strings.Join([]string{awsAlgorithm, now.Format(awsTime), scope, hash(canonical)}, "\n")
 	key := []byte("AWS4" + id.secretKey)
-	for _, part := range strings.Split(scope, "/") {
+	for part := range strings.SplitSeq(scope, "/") {
 		key = mac(key, part)
 	}
 	r.header["Authorization"] = fmt.Sprintf("%s Credential=%s/%s, SignedHeaders=%s, Signature=%s",

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -32,9 +33,7 @@ func TestSignatureOfExamples(t *testing.T) {
 			"85d96828115b5dc0cfc3bd16ad9e210dd772bbebba041836c64533a82be05ead"},
 	} {
 		r := &awsRequest{method: c.method, host: "example.amazonaws.com", body: c.body, region: "us-east-1", service: "service", header: map[string]string{}}
-		for name, value := range c.header {
-			r.header[name] = value
-		}
+		maps.Copy(r.header, c.header)
 		with := id
 		with.sessionToken = c.session
 		r.sign(with, at)

@@ -39,7 +39,7 @@ func hostsIn(variable, value string) []string {
 
 // isHost tells by its name whether a variable holds a host.
 func isHost(variable string) bool {
-	for _, word := range strings.Split(strings.ToUpper(variable), "_") {
+	for word := range strings.SplitSeq(strings.ToUpper(variable), "_") {
 		switch word {
 		case "HOST", "HOSTNAME", "SERVER", "NAMESERVER", "ENDPOINT", "URL", "ADDRESS":
 			return true

@@ -79,8 +79,7 @@ func answer(ctx context.Context, h Handler, q Request) Response {
 	a.OK = err == nil
 	if err != nil {
 		a.Error = err.Error()
-		var f *Failure
-		if errors.As(err, &f) {
+		if f, ok := errors.AsType[*Failure](err); ok {
 			a.Class, a.RetryAfter = f.Class, f.RetryAfter
 		}
 	}

@@ -136,8 +136,7 @@ func pathAdded(in *networkingv1.Ingress, host string, path networkingv1.HTTPIngr
 // that the places of earlier rules and paths stay the same.
 func pathRemoved(in *networkingv1.Ingress, host, path string) []operation {
 	var out []operation
-	for i := len(in.Spec.Rules) - 1; i >= 0; i-- {
-		rule := in.Spec.Rules[i]
+	for i, rule := range slices.Backward(in.Spec.Rules) {
 		if rule.Host != host || rule.HTTP == nil {
 			continue
 		}
