@@ -1,5 +1,7 @@
 package v1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Labels of Secrets (spec appendix A).
 const (
 	// ManagedSecretLabel marks Secrets that the controller keeps in full in its cache.
@@ -61,10 +63,20 @@ const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 // Chancery puts them there when the Certificate gets a new key.
 const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
 
+// DeliversRoots reports whether an issuer has DeliverRootsAnnotation.
+func DeliversRoots(issuer metav1.Object) bool {
+	return issuer.GetAnnotations()[DeliverRootsAnnotation] == LabelTrue
+}
+
 // ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery renew all certificates of an
 // earlier CA at once, as long as the annotation is there. Older roots and links are not delivered meanwhile, and leave
 // the Secret of a CA that a Certificate owns: their keys may be stolen.
 const ReissueNowAnnotation = "chancery.dev/reissue-now"
+
+// ReissuesNow reports whether an issuer has ReissueNowAnnotation.
+func ReissuesNow(issuer metav1.Object) bool {
+	return issuer.GetAnnotations()[ReissueNowAnnotation] == LabelTrue
+}
 
 // DropOldCAsAfterAnnotation is our own: on an object that a CA bundle is injected into, it says how long a CA stays in
 // the bundle that has left its source, as a duration such as 24h. Without it, a CA stays until it has expired.

@@ -58,11 +58,10 @@ func (w *Cluster) Issuer(ref cmmeta.IssuerReference, namespace string, certifica
 	if issuer.GetSpec().CA == nil || ca == nil {
 		return r
 	}
-	says := func(annotation string) bool { return issuer.GetAnnotations()[annotation] == certmanagerv1.LabelTrue }
 	r.Expires = ca.NotAfter
 	r.CA = &Succession{
 		Since: ca.FirstSeen, Replaced: ca.Replaced, Namespace: namespace, OlderRoots: ca.OlderRoots,
-		HandsOn: says(certmanagerv1.DeliverRootsAnnotation) && !says(certmanagerv1.ReissueNowAnnotation),
+		HandsOn: certmanagerv1.DeliversRoots(issuer) && !certmanagerv1.ReissuesNow(issuer),
 	}
 	for _, crt := range certificates {
 		if of, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace); of != issuer || crt.Status.NotBefore == nil {

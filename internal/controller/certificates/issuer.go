@@ -72,7 +72,7 @@ func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certi
 			}
 			facts.Authority = certificate.AuthorityOf(delivered, firstSeen)
 			facts.Version += "/" + signer.AuthorityID(delivered[0]) // what one CA refuses, another may sign
-			facts.ReissueNow = reissuesNow(issuer)
+			facts.ReissueNow = certmanagerv1.ReissuesNow(issuer)
 		}
 	}
 	return facts
@@ -163,13 +163,10 @@ func matters() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, isIssuer := e.ObjectOld.(certmanagerv1.GenericIssuer)
 		is, stays := e.ObjectNew.(certmanagerv1.GenericIssuer)
-		return isIssuer && stays && (reissuesNow(was) != reissuesNow(is) || deliversRoots(was) != deliversRoots(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
+		return isIssuer && stays && (certmanagerv1.ReissuesNow(was) != certmanagerv1.ReissuesNow(is) ||
+			certmanagerv1.DeliversRoots(was) != certmanagerv1.DeliversRoots(is) || controller.RetryKey(was) != controller.RetryKey(is) ||
 			!cmmeta.Equal(was.GetStatus().CA, is.GetStatus().CA))
 	}})
-}
-
-func reissuesNow(issuer certmanagerv1.GenericIssuer) bool {
-	return issuer.GetAnnotations()[certmanagerv1.ReissueNowAnnotation] == certmanagerv1.LabelTrue
 }
 
 func issuerOf(obj client.Object) []string {

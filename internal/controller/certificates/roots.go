@@ -21,7 +21,7 @@ import (
 func (r *certificates) olderRoots(ctx context.Context, v *view) (facts.OlderRoots, error) {
 	crt, by, out := v.Certificate, v.issuer, facts.ForgetOlderRoots
 	switch {
-	case !crt.Spec.IsCA, v.SecretOwner != crt.Name, by != nil && by.GetSpec().CA != nil && (reissuesNow(by) || deliversRoots(by)):
+	case !crt.Spec.IsCA, v.SecretOwner != crt.Name, by != nil && by.GetSpec().CA != nil && (certmanagerv1.ReissuesNow(by) || certmanagerv1.DeliversRoots(by)):
 		return out, nil
 	case v.Secret == nil && crt.Status.Revision == nil, v.Secret != nil && v.Secret.CertificateName != crt.Name:
 		return out, nil // nothing was there before, or what somebody else has left, which is not handed on
@@ -33,17 +33,13 @@ func (r *certificates) olderRoots(ctx context.Context, v *view) (facts.OlderRoot
 	for _, issuer := range issuers {
 		switch {
 		case issuer.GetSpec().CA == nil || issuer.GetNamespace() == "" && !r.Scope.Holds(issuer.GetName()):
-		case reissuesNow(issuer):
+		case certmanagerv1.ReissuesNow(issuer):
 			return facts.DropOlderRoots, nil
-		case deliversRoots(issuer):
+		case certmanagerv1.DeliversRoots(issuer):
 			out = facts.KeepOlderRoots
 		}
 	}
 	return out, nil
-}
-
-func deliversRoots(issuer certmanagerv1.GenericIssuer) bool {
-	return issuer.GetAnnotations()[certmanagerv1.DeliverRootsAnnotation] == certmanagerv1.LabelTrue
 }
 
 // successor is ca.crt of a CA, and the version of the Secret that the CA takes the place of.
@@ -81,7 +77,7 @@ func (r *certificates) succeed(ctx context.Context, v *view, a certificate.Actio
 func (r *certificates) affectedByIssuer(ctx context.Context, object client.Object) []reconcile.Request {
 	out := r.affectedBy(ctx, object)
 	issuer, ok := object.(certmanagerv1.GenericIssuer)
-	if !ok || issuer.GetSpec().CA == nil || !reissuesNow(issuer) {
+	if !ok || issuer.GetSpec().CA == nil || !certmanagerv1.ReissuesNow(issuer) {
 		return out
 	}
 	secret := client.ObjectKey{Namespace: signer.ResourceNamespace(issuer, r.Settings.ClusterResourceNamespace), Name: issuer.GetSpec().CA.SecretName}

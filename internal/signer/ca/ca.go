@@ -195,7 +195,7 @@ func (s *Signer) Authority(ctx context.Context, issuer certmanagerv1.GenericIssu
 	if err != nil {
 		return nil, err
 	}
-	switch deliver, stolen := rootsOf(issuer); {
+	switch deliver, stolen := certmanagerv1.DeliversRoots(issuer), certmanagerv1.ReissuesNow(issuer); {
 	case stolen:
 		return slices.Concat(pair.authority(), pair.chain.WithoutLinks().Cross), nil
 	case deliver: // Sign leaves out what expires soon: a cross certificate does not bound what Sign delivers

@@ -26,7 +26,7 @@ import (
 // nobody.
 func (p *keyPair) bundle(issuer metav1.Object, chain pki.Chain, r signer.Request, now time.Time) (signer.Bundle, error) {
 	var beside []*x509.Certificate
-	switch deliver, stolen := rootsOf(issuer); {
+	switch deliver, stolen := certmanagerv1.DeliversRoots(issuer), certmanagerv1.ReissuesNow(issuer); {
 	case stolen:
 		chain = chain.WithoutLinks()
 	case deliver:
@@ -45,12 +45,6 @@ func (p *keyPair) bundle(issuer metav1.Object, chain pki.Chain, r signer.Request
 	out.Chain, out.CA = chain.PEM()
 	out.CA = append(out.CA, pki.EncodeCertificates(beside...)...)
 	return out, nil
-}
-
-// rootsOf reports whether an issuer delivers older roots, and whether their keys are stolen.
-func rootsOf(issuer metav1.Object) (deliver, stolen bool) {
-	says := func(annotation string) bool { return issuer.GetAnnotations()[annotation] == certmanagerv1.LabelTrue }
-	return says(certmanagerv1.DeliverRootsAnnotation), says(certmanagerv1.ReissueNowAnnotation)
 }
 
 // older returns the CA certificates that are valid, without the root.

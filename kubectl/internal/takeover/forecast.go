@@ -246,7 +246,7 @@ func (f *forecaster) issuerOf(ctx context.Context, crt *certmanagerv1.Certificat
 			since = said.FirstSeen.Time
 		}
 		facts.Authority = certificate.AuthorityOf(delivered, since)
-		facts.ReissueNow = issuer.GetAnnotations()[certmanagerv1.ReissueNowAnnotation] == certmanagerv1.LabelTrue
+		facts.ReissueNow = certmanagerv1.ReissuesNow(issuer)
 	}
 	return facts
 }
