@@ -130,7 +130,7 @@ help: ## List the targets
 
 .PHONY: need
 need:
-	@command -v go >/dev/null || { echo 'make: Go $(shell awk '$$1 == "go" { print $$2 }' go.mod) or newer is needed, and no "go" is on the PATH: see https://go.dev/doc/install' >&2; exit 1; }
+	@command -v go >/dev/null || { echo 'make: Go 1.21 or newer is needed, and no "go" is on the PATH: see https://go.dev/doc/install' >&2; exit 1; }
 	@command -v git >/dev/null || echo 'make: no "git" on the PATH: binaries will call their version "unknown"' >&2
 
 .PHONY: build

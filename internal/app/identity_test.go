@@ -26,7 +26,7 @@ import (
 )
 
 // withoutV1 hides admissionregistration.k8s.io/v1 of MutatingAdmissionPolicies from a client. The admission plugin of
-// the API server, which is of 1.36, reads that version also where it emulates 1.34, so it must be served.
+// the API server, which is of 1.37, reads that version also where it emulates 1.34, so it must be served.
 func withoutV1(next http.RoundTripper) http.RoundTripper {
 	const v1 = "/apis/admissionregistration.k8s.io/v1"
 	return roundTripper(func(r *http.Request) (*http.Response, error) {

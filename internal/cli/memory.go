@@ -87,5 +87,5 @@ func live() uint64 {
 
 // percentFor is the GOGC for a heap that keeps that many bytes.
 func percentFor(kept uint64) int {
-	return int(min(max(roomy*100/max(kept, 1), 100), maxPercent)) //nolint:gosec // at most maxPercent
+	return int(min(max(roomy*100/max(kept, 1), 100), maxPercent))
 }

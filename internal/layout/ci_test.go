@@ -125,13 +125,33 @@ func TestPartsAreDue(t *testing.T) {
 	}
 }
 
-// TestWorkflows: the workflows are YAML, and take the version of Go that go.mod asks for.
+// TestWorkflows: the workflows are YAML, and take the version of Go that go.mod asks for. So do the README, the other
+// modules, the tools and the peers.
 func TestWorkflows(t *testing.T) {
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))[1]
+	asks := regexp.MustCompile(`(?m)^go (\d+\.\d+)\.0\n\ntoolchain go(.+)$`).FindStringSubmatch(string(mod))
+	if asks == nil {
+		t.Fatal("go.mod has no line go 1.….0, and a line toolchain after it")
+	}
+	version := asks[1]
+	others, err := exec.Command("git", "-C", root, "ls-files", "README.md", "*/go.mod", "tools/*.mod", "e2e/peers/*.mod").Output()
+	if err != nil || strings.Count(string(others), ".mod") < 15 {
+		t.Fatalf("%v: %s", err, others)
+	}
+	for name := range strings.FieldsSeq(string(others)) {
+		want := asks[0] + "\n"
+		if name == "README.md" {
+			want = asks[2] + ", by itself"
+		} else if strings.HasPrefix(name, "internal/rig/") {
+			continue // a module that stands for a stranger's
+		}
+		if text, err := os.ReadFile(filepath.Join(root, name)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s does not ask for Go %s as go.mod does (%v)", name, asks[2], err)
+		}
+	}
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal("there are no workflows", err)

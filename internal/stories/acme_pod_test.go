@@ -154,8 +154,8 @@ func TestHTTP01ByPod(t *testing.T) {
 	w := newACMEWorld(t, nil)
 	n := newNode(t, w.World)
 	server := &http.Server{Addr: w.http.String(), Handler: n, ReadHeaderTimeout: time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.ListenAndServe() }()
 	t.Cleanup(func() {
 		_ = server.Close()
 		<-served

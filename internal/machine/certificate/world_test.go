@@ -462,7 +462,7 @@ func managed(t *testing.T, manager string, applied *corev1.Secret) metav1.Manage
 	if err != nil {
 		t.Fatal(err)
 	}
-	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}}
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(raw))}
 }
 
 // next returns the request of the highest revision.

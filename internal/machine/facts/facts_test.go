@@ -60,9 +60,9 @@ func TestFactsAreSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager, FieldsV1: &metav1.FieldsV1{
-		Raw: []byte(`{"f:data":{"f:tls.crt":{}},"f:metadata":{"f:annotations":{"f:cert-manager.io/alt-names":{}}}}`),
-	}}}
+	secret.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager, FieldsV1: metav1.NewFieldsV1(
+		`{"f:data":{"f:tls.crt":{}},"f:metadata":{"f:annotations":{"f:cert-manager.io/alt-names":{}}}}`),
+	}}
 	facts := OfSecret(secret)
 	for key := range secret.Data {
 		for i := range secret.Data[key] {

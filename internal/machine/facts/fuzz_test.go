@@ -16,7 +16,7 @@ func FuzzManagedFields(f *testing.F) {
 	f.Add([]byte(`{"":{"":{"":{}}}}`), []byte(`[]`))
 	f.Fuzz(func(t *testing.T, ours, others []byte) {
 		entry := func(manager string, fields []byte) metav1.ManagedFieldsEntry {
-			return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: fields}}
+			return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(string(fields))}
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a": "b"},

@@ -81,9 +81,11 @@ func TestNothingIsHidden(t *testing.T) {
 			{Id: basicConstraints, Value: append(slices.Clone(isCA), 5, 0)},
 		}}, "basic constraints"},
 		"a CA in Microsoft's attribute": {x509.CertificateRequest{
+			//nolint:staticcheck // clients still write it
 			Attributes: []pkix.AttributeTypeAndValueSET{{Type: microsoft, Value: [][]pkix.AttributeTypeAndValue{ca}}},
 		}, "in the attribute 1.3.6.1.4.1.311.2.1.14"},
 		"a CA in a second value": {x509.CertificateRequest{
+			//nolint:staticcheck // clients still write it
 			Attributes: []pkix.AttributeTypeAndValueSET{{Type: extensionRequest, Value: [][]pkix.AttributeTypeAndValue{leaf, ca}}},
 		}, "in the attribute 1.2.840.113549.1.9.14"},
 	} {

@@ -60,8 +60,8 @@ func TestDelegationByReferral(t *testing.T) {
 		}
 		_ = rw.WriteMsg(m) // the client repeats its question
 	})}
-	done := make(chan error, 1)
-	go func() { done <- server.ActivateAndServe() }()
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.ActivateAndServe() }()
 	t.Cleanup(func() { _ = conn.Close(); <-done })
 	address := conn.LocalAddr().(*net.UDPAddr)
 	r, err := dns01.NewResolver(dns01.Options{Nameservers: []string{address.String()}, AuthoritativePort: address.Port})
