@@ -7,6 +7,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
 )
 
 // Machinery returns the logger for controller-runtime, whose information comes one level lower than our own: with -v 1,
@@ -41,9 +42,8 @@ func (s quieterSink) Info(level int, message string, values ...any) {
 
 // Error implements logr.LogSink.
 func (s quieterSink) Error(err error, message string, values ...any) {
-	var logged *engine.Logged
 	switch {
-	case errors.As(err, &logged), errors.Is(err, context.Canceled):
+	case fault.Is[*engine.Logged](err), errors.Is(err, context.Canceled):
 	case engine.IsTransient(err):
 		if s.LogSink.Enabled(0) {
 			s.LogSink.Info(0, message, append(values, "cause", err.Error())...)

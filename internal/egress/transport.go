@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/leader/term"
 	"chancery.dev/internal/limits"
 )
@@ -134,18 +135,9 @@ var errNotHTTP = errors.New("the server does not answer in HTTP, ends the answer
 
 // plain returns an error that quotes nothing of what the server has sent.
 func plain(err error) error {
-	var (
-		network net.Error
-		errno   syscall.Errno
-		record  tls.RecordHeaderError
-		alert   tls.AlertError
-		unknown *tls.CertificateVerificationError
-		denied  *Denied
-		proxy   proxyRefusal
-	)
 	switch {
-	case errors.As(err, &network), errors.As(err, &errno), errors.As(err, &denied), errors.As(err, &proxy),
-		errors.As(err, &record), errors.As(err, &alert), errors.As(err, &unknown),
+	case fault.Is[net.Error](err), fault.Is[syscall.Errno](err), fault.Is[*Denied](err), fault.Is[proxyRefusal](err),
+		fault.Is[tls.RecordHeaderError](err), fault.Is[tls.AlertError](err), fault.Is[*tls.CertificateVerificationError](err),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, http.ErrSchemeMismatch),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.HasPrefix(err.Error(), "tls: "):
 		return err

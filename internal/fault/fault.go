@@ -173,10 +173,14 @@ func (c Class) AfterExactly(delay time.Duration, reason, format string, args ...
 
 // Of returns the outermost Fault in err's chain, or nil if err carries none.
 func Of(err error) *Fault {
-	if f, ok := errors.AsType[*Fault](err); ok {
-		return f
-	}
-	return nil
+	f, _ := errors.AsType[*Fault](err)
+	return f
+}
+
+// Is reports whether an error of a type is in err's chain.
+func Is[T error](err error) bool {
+	_, is := errors.AsType[T](err)
+	return is
 }
 
 // IsTerminal reports whether err carries a Fault that no retry mends.

@@ -239,10 +239,6 @@ func (l *look) register(ctx context.Context) error {
 // meaning says of a registration that has failed what is wrong and what helps, where the failure tells; empty
 // otherwise.
 func (l *look) meaning(err error) string {
-	var (
-		unknown x509.UnknownAuthorityError
-		host    x509.HostnameError
-	)
 	switch {
 	case errors.Is(err, accounts.ErrClosed):
 		return fmt.Sprintf("the account of this key is closed at the ACME server: delete the Secret %s to have a new account made", l.s.Where)
@@ -250,9 +246,9 @@ func (l *look) meaning(err error) string {
 		eab := l.spec.ExternalAccountBinding
 		return fmt.Sprintf("the ACME server does not take the external account binding: store the key that the CA gave for the key ID %q in Secret %s/%s, entry %q",
 			eab.KeyID, l.s.Where.Namespace, eab.KeySecretRef.Name, eab.KeySecretRef.Key)
-	case errors.As(err, &unknown):
+	case fault.Is[x509.UnknownAuthorityError](err):
 		return "the server's certificate is by an unknown CA: put the certificate of that CA into spec.acme.caBundle"
-	case errors.As(err, &host):
+	case fault.Is[x509.HostnameError](err):
 		return "the server's certificate is for another name: correct spec.acme.server"
 	default:
 		return ""

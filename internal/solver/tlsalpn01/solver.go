@@ -119,10 +119,9 @@ const (
 
 // refused says why there was no handshake.
 func refused(where string, err error) error {
-	var noTLS tls.RecordHeaderError
 	var alert *net.OpError
 	switch remote := errors.As(err, &alert) && alert.Op == "remote error"; {
-	case errors.As(err, &noTLS):
+	case fault.Is[tls.RecordHeaderError](err):
 		return failed(http01.ReasonWrongAnswer, where, "a server answers that does not speak TLS; "+advice)
 	case remote && alert.Err.Error() == noApplicationProtocol:
 		return failed(http01.ReasonWrongAnswer, where, anotherServer+"; "+advice)

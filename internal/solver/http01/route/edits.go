@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -87,8 +86,7 @@ func (r *Router) writeTogether(ctx context.Context, key client.ObjectKey, waitin
 	defer cancel()
 	wanted := slices.DeleteFunc(waiting, func(e *edit) bool { return e.ctx.Err() != nil })
 	in, err := r.patch(ctx, key, wanted)
-	var bug *fault.Panic
-	alone := len(wanted) > 1 && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || errors.As(err, &bug))
+	alone := len(wanted) > 1 && (apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || fault.Is[*fault.Panic](err))
 	for _, e := range wanted {
 		e.in, e.err = in, err
 		if alone { // one of the edits is refused, which must not affect the others
