@@ -44,6 +44,8 @@ const (
 	InTheWay Class = "InTheWay"
 	// WrongCertificate means that what the issuer has returned is not what was asked for.
 	WrongCertificate Class = "WrongCertificate"
+	// UsageLeftOut means that the certificate is good, and not for all that spec.usages asks for.
+	UsageLeftOut Class = "UsageLeftOut"
 	// Paused and ObjectTooLarge come from observers only: the controller keeps next to nothing of a Certificate that is
 	// too large. NoController means that the controller of the issuer has not said anything; observers say so of our
 	// controller, too. CAExpired means that a CA certificate above the certificate has expired.

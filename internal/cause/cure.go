@@ -53,6 +53,7 @@ func OwnerOf(crt *certmanagerv1.Certificate) string {
 func (s *Scene) ofOwner() string {
 	switch Class(s.Cause.Class) {
 	case IssuerMissing, Class(fault.ClassPermanent), SecretShared, IssuedTooOften, KeyNotReplaced, PasswordMissing, NoRequest, RenewalWindows, NotApproved,
+		UsageLeftOut,
 		Denied, Class(fault.ClassPolicy), NamespaceTerminating, TooLarge, Invalid, Admission:
 	default:
 		return ""

@@ -52,6 +52,8 @@ func table() []Row {
 		{RenewalWindows, "", "Change spec.renewal.windows such that a window opens between the renewal and the expiry"},
 		{InTheWay, "", "Delete the object that the cause names, if nobody needs it"},
 		{WrongCertificate, "", "Have whoever runs the issuer correct it. Another issuer can help sooner"},
+		{UsageLeftOut, "", "Remove the usages that the cause names from spec.usages, or have the issuer allow " +
+			"them and renew the Certificate: kubectl chancery renew. For clients, public CAs issue no certificates: take an issuer of your own CA"},
 		{Paused, "", "Remove the annotation that pauses the Certificate"},
 		{ObjectTooLarge, "", "Take out labels, annotations or entries of the Certificate, and of its spec.secretTemplate, that nobody needs"},
 		{NoController, "", "See whether the controller runs, and what it logs: kubectl get pods -n cert-manager"},

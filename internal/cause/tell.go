@@ -60,6 +60,14 @@ func Unanswered(request string, ref cmmeta.IssuerReference) string {
 	return "CertificateRequest " + request + OfGroup(ref) + ", which has not said anything yet"
 }
 
+// OfUsages returns the cause that a certificate is not for some usages that were asked for, with the time of the
+// renewal.
+func OfUsages[S ~string](lacking []S, renewal *metav1.Time) *cmmeta.Cause {
+	c := New(UsageLeftOut, "", "", fmt.Sprintf("the issuer has left usages out of the certificate that spec.usages asks for: %q", lacking))
+	c.NextTry = renewal
+	return c
+}
+
 // OfAuthority returns the cause that a CA certificate above a certificate has expired, with the time of the renewal.
 func OfAuthority(expired time.Time, renewal *metav1.Time) *cmmeta.Cause {
 	c := New(CAExpired, "", "", "a CA certificate above this certificate expired on "+expired.UTC().Format(time.RFC3339)+": clients do not trust it")

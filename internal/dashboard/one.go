@@ -43,6 +43,7 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 	f.Now = time.Now()
 	world := f.world.At(f.Now)
 	report := world.Certificate(crt)
+	report.Announced = world.Announced(crt, true)
 	view := one{frame: f, Report: report, Row: explain.WorstFirst([]explain.Report{report}, explain.Search{}, f.Now)[0], Life: lifeOf(crt, f.Now)}
 	view.Conclusion = append([]explain.Line{{Label: "state", Text: report.StateAndCause(f.Now)}}, report.Advice(f.Now)...)
 	for i := range view.Conclusion {

@@ -248,6 +248,7 @@ func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 		t.label("health", string(health))
 		t.end(float64(counts[health]))
 	}
+	t.announced(w, certificates.Items)
 	t.family("chancery_issuer_earlier_ca_certificates", gauge, "How many Certificates have a certificate by an earlier CA of their issuer, for issuers whose CA was replaced.")
 	for _, o := range objects {
 		issuer, is := o.(certmanagerv1.GenericIssuer)
@@ -258,6 +259,23 @@ func (o Objects) healths(ctx context.Context, t *text, now time.Time) error {
 		t.end(float64(earlier[issuer]))
 	}
 	return nil
+}
+
+// announced writes from when on fields of Certificates cannot work, as public CAs have announced it.
+func (t *text) announced(w *explain.Cluster, certificates []certmanagerv1.Certificate) {
+	t.family("chancery_certificate_announced_timestamp_seconds", gauge, "From when on the field of the Certificate that the label field names cannot work, as a public CA has announced it, in seconds since 1970. It begins 90 days before.")
+	for i := range certificates {
+		crt := &certificates[i]
+		for _, a := range w.Announced(crt, false) {
+			if a.From.IsZero() {
+				continue // it has always held
+			}
+			t.begin()
+			t.certificate(crt)
+			t.label("field", a.Field)
+			t.end(seconds(&metav1.Time{Time: a.From}))
+		}
+	}
 }
 
 // issuer begins a sample of an issuer.

@@ -27,27 +27,27 @@ import (
 
 const want = `# HELP certmanager_certificate_ready_status Whether the Certificate's condition Ready has the status that the label condition names.
 # TYPE certmanager_certificate_ready_status gauge
-certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="True"} 0
-certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="False"} 0
-certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group="",condition="Unknown"} 1
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group="",condition="True"} 0
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group="",condition="False"} 0
+certmanager_certificate_ready_status{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group="",condition="Unknown"} 1
 certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="True"} 1
 certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="False"} 0
 certmanager_certificate_ready_status{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io",condition="Unknown"} 0
 # HELP certmanager_certificate_expiration_timestamp_seconds When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.
 # TYPE certmanager_certificate_expiration_timestamp_seconds gauge
-certmanager_certificate_expiration_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_expiration_timestamp_seconds{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group=""} 0
 certmanager_certificate_expiration_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 2.53402300799e+11
 # HELP certmanager_certificate_not_after_timestamp_seconds When the certificate in the Secret expires, in seconds since 1970; 0 if there is none.
 # TYPE certmanager_certificate_not_after_timestamp_seconds gauge
-certmanager_certificate_not_after_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_not_after_timestamp_seconds{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group=""} 0
 certmanager_certificate_not_after_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 2.53402300799e+11
 # HELP certmanager_certificate_not_before_timestamp_seconds From when on the certificate in the Secret is valid, in seconds since 1970; 0 if there is none.
 # TYPE certmanager_certificate_not_before_timestamp_seconds gauge
-certmanager_certificate_not_before_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_not_before_timestamp_seconds{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group=""} 0
 certmanager_certificate_not_before_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.7e+09
 # HELP certmanager_certificate_renewal_timestamp_seconds When the certificate is going to be renewed, in seconds since 1970; 0 if that is not known.
 # TYPE certmanager_certificate_renewal_timestamp_seconds gauge
-certmanager_certificate_renewal_timestamp_seconds{name="new",namespace="ns",issuer_name="",issuer_kind="",issuer_group=""} 0
+certmanager_certificate_renewal_timestamp_seconds{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group=""} 0
 certmanager_certificate_renewal_timestamp_seconds{name="web",namespace="ns",issuer_name="ca",issuer_kind="ClusterIssuer",issuer_group="cert-manager.io"} 1.750000001e+09
 # HELP certmanager_certificate_challenge_status Whether the Challenge has the state that the label status names.
 # TYPE certmanager_certificate_challenge_status gauge
@@ -91,6 +91,9 @@ chancery_certificates{health="late"} 1
 chancery_certificates{health="failing"} 1
 chancery_certificates{health="issuing"} 0
 chancery_certificates{health="healthy"} 0
+# HELP chancery_certificate_announced_timestamp_seconds From when on the field of the Certificate that the label field names cannot work, as a public CA has announced it, in seconds since 1970. It begins 90 days before.
+# TYPE chancery_certificate_announced_timestamp_seconds gauge
+chancery_certificate_announced_timestamp_seconds{name="new",namespace="ns",issuer_name="i",issuer_kind="",issuer_group="",field="usages"} 1.770768e+09
 # HELP chancery_issuer_earlier_ca_certificates How many Certificates have a certificate by an earlier CA of their issuer, for issuers whose CA was replaced.
 # TYPE chancery_issuer_earlier_ca_certificates gauge
 chancery_issuer_earlier_ca_certificates{kind="ClusterIssuer",namespace="",name="ca"} 1
@@ -113,12 +116,14 @@ func objects(t *testing.T) metrics.Objects {
 				NotBefore:  at(1_700_000_000), NotAfter: at(253_402_300_799), RenewalTime: at(1_750_000_001),
 			},
 		},
-		&certmanagerv1.Certificate{ObjectMeta: meta("new")},
+		&certmanagerv1.Certificate{ObjectMeta: meta("new"), Spec: certmanagerv1.CertificateSpec{
+			IssuerRef: cmmeta.IssuerReference{Name: "i"}, Usages: []certmanagerv1.KeyUsage{certmanagerv1.UsageClientAuth},
+		}},
 		&acmev1.Challenge{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", CreationTimestamp: *at(1_740_000_001)}, Spec: acmev1.ChallengeSpec{DNSName: "example.com", Type: acmev1.ChallengeTypeDNS01},
 			Status: acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\\\never\"\nand went", FailureClass: "SelfCheck"},
 		},
-		&certmanagerv1.Issuer{ObjectMeta: meta("i"), Status: certmanagerv1.IssuerStatus{
+		&certmanagerv1.Issuer{ObjectMeta: meta("i"), Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"}}, Status: certmanagerv1.IssuerStatus{
 			Conditions: []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionFalse}},
 		}},
 		&certmanagerv1.ClusterIssuer{
@@ -173,7 +178,7 @@ func newRegistry(t *testing.T) *prometheus.Registry {
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	mine, o := true, objects(t)
-	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
+	now := func() time.Time { return time.Unix(1_764_000_000, 5) }
 	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, mine }, Leads: func() bool { return mine }, Now: now}, logr.Discard())
 	const first = "# HELP a_total Help.\n# TYPE a_total counter\na_total 2\n# HELP b_count Help.\n# TYPE b_count counter\nb_count 2\n"
 	for _, encoding := range []string{"", "gzip, deflate"} {
@@ -182,7 +187,7 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%v\n%s", w.Header(), got)
 		}
 		for _, line := range []string{
-			"# TYPE certmanager_clock_time_seconds counter\ncertmanager_clock_time_seconds 1.76e+09\n", "\ncertmanager_clock_time_seconds_gauge 1.76e+09\n",
+			"# TYPE certmanager_clock_time_seconds counter\ncertmanager_clock_time_seconds 1.764e+09\n", "\ncertmanager_clock_time_seconds_gauge 1.764e+09\n",
 			"\nchancery_leader 1\n",
 		} {
 			if !strings.Contains(got, line) {
@@ -219,11 +224,12 @@ func TestHandler(t *testing.T) {
 func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
 	o := objects(t)
-	now := func() time.Time { return time.Unix(1_760_000_000, 5) }
+	now := func() time.Time { return time.Unix(1_764_000_000, 5) }
 	h := metrics.Handler(newRegistry(t), &metrics.Controller{Objects: func() (metrics.Objects, bool) { return o, true }, Leads: func() bool { return true }, Now: now}, logr.Discard())
+	const scraper = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
 	for accept, kind := range map[string]string{
-		"application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1": "application/openmetrics-text; version=1.0.0",
-		"application/openmetrics-text":                                                                                        "application/openmetrics-text; version=0.0.1",
+		scraper:                        "application/openmetrics-text; version=1.0.0",
+		"application/openmetrics-text": "application/openmetrics-text; version=0.0.1",
 		"application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4":                                           "text/plain; version=0.0.4",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,text/plain;version=0.0.4": "text/plain; version=0.0.4",
 	} {
@@ -238,7 +244,7 @@ func TestOpenMetrics(t *testing.T) {
 		if !strings.HasPrefix(got, begins) || !strings.HasSuffix(got, want+"# EOF\n") {
 			t.Errorf("%s: got\n%s", accept, got)
 		}
-		if line := "# TYPE certmanager_clock_time_seconds unknown\ncertmanager_clock_time_seconds 1.76e+09\n"; !strings.Contains(got, line) {
+		if line := "# TYPE certmanager_clock_time_seconds unknown\ncertmanager_clock_time_seconds 1.764e+09\n"; !strings.Contains(got, line) {
 			t.Errorf("%q is missing in\n%s", line, got)
 		}
 	}

@@ -199,6 +199,12 @@ func TestEveryUsage(t *testing.T) {
 		if want.eku < 0 && len(cert.ExtKeyUsage)+len(cert.UnknownExtKeyUsage) > 0 {
 			t.Errorf("%s: unexpected extended usages %v", name, cert.ExtKeyUsage)
 		}
+		for other, asked := range usageTable {
+			forAll := want.eku < 0 || want.eku == x509.ExtKeyUsageAny
+			if lacks := len(Lacking(UsesOf(cert), []string{other})) > 0; lacks != (!forAll && asked.eku >= 0 && asked.eku != want.eku) {
+				t.Errorf("a certificate for %s lacks %s: %v", name, other, lacks)
+			}
+		}
 	}
 	if got := (KeyUsages{Extended: []asn1.ObjectIdentifier{{1, 2, 3}}}).UsageNames(); !slices.Equal(got, []string{"1.2.3"}) {
 		t.Errorf("a usage without a name is %q", got)

@@ -96,6 +96,35 @@ func (u KeyUsages) UsageNames() []string {
 	return names
 }
 
+// Uses is a set of the extended usages that have a name: a bit for each row of usages.
+type Uses uint32
+
+// UsesOf returns what a certificate may be used for. A certificate without extended usages, and one for any usage, may
+// be used for all (RFC 5280 §4.2.1.12).
+func UsesOf(cert *x509.Certificate) (uses Uses) {
+	extended, err := extendedUsages(cert)
+	if err != nil || len(extended) == 0 || containsOID(extended, oidAnyExtKeyUsage) {
+		return ^Uses(0)
+	}
+	for i, u := range usages {
+		if u.eku != nil && containsOID(extended, u.eku) {
+			uses |= 1 << i
+		}
+	}
+	return uses
+}
+
+// Lacking returns those names of extended usages that are not in the set, in their order.
+func Lacking[S ~string](uses Uses, names []S) (lacking []S) {
+	for _, name := range names {
+		i := slices.IndexFunc(usages, func(u usage) bool { return u.name == string(name) })
+		if i >= 0 && usages[i].eku != nil && uses&(1<<i) == 0 {
+			lacking = append(lacking, name)
+		}
+	}
+	return lacking
+}
+
 // sameExtended reports whether two lists hold the same extended usages in any order.
 func sameExtended(a, b []asn1.ObjectIdentifier) bool {
 	return maps.Equal(oidSet(a), oidSet(b))

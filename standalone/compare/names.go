@@ -66,6 +66,7 @@ func otherwise() []known {
 	says := func(text string) naming { return naming{compatibility, text} }
 	const events = "an event for each step"
 	const cause = "the condition `Ready` says what is wrong with the Secret"
+	const left = "a usage that the CA has left out of the certificate is not noticed"
 	const shared = "a Certificate whose Secret belongs to another Certificate says nothing"
 	return []known{
 		{kind: "^Event", where: `^Normal `, alike: saysLess, named: says(events)},
@@ -77,6 +78,7 @@ func otherwise() []known {
 		{kind: "^Event of Certificate$", where: `^Warning Failed `, alike: saysMore, named: says(cause)},
 		{kind: "^Certificate$", where: `^status\.conditions\[(Ready|Issuing)\]\.message$`, alike: saysMore, named: says(cause)},
 		{kind: "^Certificate$", where: `^status\.conditions\[`, other: nothing, ours: "same spec.secretName", named: says(shared)},
+		{kind: "^Event of Certificate$", where: `^Warning UsageLeftOut `, other: nothing, named: says(left)},
 		{kind: "^Certificate$", where: `^status\.renewalTime$`, other: "third", ours: "half", named: says("a third of the lifetime is kept in reserve")},
 		{kind: "^Certificate$", where: `^spec\.uris$`, other: nothing, ours: something, named: says("some fields of a Certificate that was made from an Ingress are not compared, `uri-sans` is not read")},
 		{kind: "^CertificateRequest$", where: `private-key-secret-name\]$`, other: something, ours: nothing, named: says("`Issuing` is True, and the next private key is in a Secret, before anything else is done")},
@@ -90,7 +92,9 @@ func between() []known {
 	const cause = "The condition `Ready` of a Certificate [begins with the cause]"
 	const word = "certificates expire and are renewed"
 	const expired = "A CA certificate that has expired above a certificate is a cause of the Certificate"
+	const left = "Where an issuer leaves a usage out that `spec.usages` asks for"
 	return []known{
+		{kind: "^Event of Certificate$", where: `^Warning UsageLeftOut `, other: nothing, named: says(left)},
 		{kind: "^Certificate$", where: `^status\.conditions\[Issuing\]\.message$`, other: `^CertificateRequest "[^"]+" waits: `, named: says(cause)},
 		{kind: "^Certificate$", where: `\.message$`, alike: func(other, ours string) bool {
 			return strings.ReplaceAll(other, "certificate ends", "certificate expires") == ours

@@ -136,6 +136,9 @@ func objects(t *testing.T) metrics.Objects {
 	crt.Spec.IssuerRef = cmmeta.IssuerReference{Name: "ca", Kind: "ClusterIssuer", Group: "cert-manager.io"}
 	crt.Status.NotBefore, crt.Status.NotAfter, crt.Status.RenewalTime = &at, &never, &at
 	crt.Status.Conditions = []certmanagerv1.CertificateCondition{{Type: certmanagerv1.CertificateConditionReady, Status: cmmeta.ConditionTrue}}
+	asking, public := &certmanagerv1.Certificate{ObjectMeta: in("new")}, &certmanagerv1.Issuer{ObjectMeta: in("i")}
+	asking.Spec.IssuerRef.Name, asking.Spec.Usages = "i", []certmanagerv1.KeyUsage{certmanagerv1.UsageClientAuth}
+	public.Spec.ACME = &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"}
 	challenge := &acmev1.Challenge{ObjectMeta: in("c")}
 	challenge.Spec.DNSName, challenge.Spec.Type = "example.com", acmev1.ChallengeTypeDNS01
 	challenge.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: true, Reason: "it said \"no\\never\"\nand went", FailureClass: "SelfCheck"}
@@ -143,7 +146,7 @@ func objects(t *testing.T) metrics.Objects {
 	issuer.Spec.CA = &certmanagerv1.CAIssuer{SecretName: "ca"}
 	issuer.Status.CA = &certmanagerv1.CAIssuerStatus{NotBefore: &at, NotAfter: &never, FirstSeen: at, Replaced: true, OlderRoots: []certmanagerv1.OlderRoot{{NotAfter: never}}}
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		crt, &certmanagerv1.Certificate{ObjectMeta: in("new")}, challenge, &certmanagerv1.Issuer{ObjectMeta: in("i")}, issuer,
+		crt, asking, challenge, public, issuer,
 	).Build()
 	return metrics.Objects{Reader: reader, ClusterIssuers: true}
 }
@@ -228,7 +231,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := told(t, time.Unix(1_760_000_000, 0))
+	told := told(t, time.Unix(1_764_000_000, 0))
 	for _, r := range readRules(t) {
 		checkQuery(t, r.Alert, r.Expr, told)
 		if want := "https://chancery.dev/docs/alerts#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
@@ -278,7 +281,7 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	told, ids := told(t, time.Unix(1_760_000_000, 0)), map[int]bool{}
+	told, ids := told(t, time.Unix(1_764_000_000, 0)), map[int]bool{}
 	for _, panel := range dashboard.Panels {
 		if len(panel.Targets) == 0 || ids[panel.ID] {
 			t.Errorf("panel %d (%s) has no query, or the number of another one", panel.ID, panel.Title)

@@ -225,6 +225,7 @@ func aYear() (*history, store) {
 	h.challenges()
 	h.authority()
 	h.olderRoots()
+	h.announced()
 	h.want("ChanceryCleanUpAbandoned", "", h.at(185*day), h.at(186*day))
 	for i := range 990 {
 		c := certificate{name: fmt.Sprintf("c%03d", i), issuer: "acme", life: 90 * day}
@@ -300,6 +301,14 @@ func (h *history) olderRoots() {
 		tell("chancery_issuer_earlier_ca_certificates", h.lasting(c.replaced, c.renewed-c.replaced, 5), h.lasting(c.renewed, year-c.renewed, 0))
 	}
 	h.want("ChanceryOlderRootExpiring", "rotated", h.at(226*day+15*time.Minute), h.at(230*day))
+}
+
+// announced: what a CA has announced for day 200 does not go with a field of a Certificate, which is corrected on day
+// 120.
+func (h *history) announced() {
+	h.tell([]span{h.lasting(110*day, 10*day, float64(h.at(200*day).Unix()))}, labels.MetricName, "chancery_certificate_announced_timestamp_seconds",
+		"exported_namespace", "shop", "name", "lasting", "issuer_name", "acme", "issuer_kind", "ClusterIssuer", "issuer_group", "cert-manager.io", "field", "duration")
+	h.want("ChanceryCAChange", "lasting", h.at(110*day+time.Hour), h.at(120*day))
 }
 
 // challenges: one a day ends after ten minutes. One cannot be presented for nine hours, one waits as long because the

@@ -65,6 +65,8 @@ func nextBy(class cause.Class) string {
 		return "as soon as the annotation is removed"
 	case cause.NoController:
 		return "as soon as a controller runs"
+	case cause.UsageLeftOut:
+		return "with the renewal"
 	case cause.Class(fault.ClassRateLimited), cause.Class(fault.ClassPaused):
 		return "as soon as the other side takes requests again"
 	case cause.Class(fault.ClassSelfCheck):
@@ -95,8 +97,8 @@ func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Troub
 		return Trouble{}
 	case ready == nil && issuing == nil:
 		return own(cause.NoController, "no controller has looked at the Certificate yet")
-	case upToDate && issuing == nil && crt.Status.Cause == nil:
-		return w.ofAuthority(crt, above)
+	case upToDate && issuing == nil && isMild(crt.Status.Cause):
+		return cmp.Or(w.ofAuthority(crt, above), (&found{Scene: w.sceneOf(crt, crt.Status.Cause)}).trouble(w.now))
 	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && w.shared[secretOf(crt)] != "":
 		t := own(cause.SecretShared, ready.Message)
 		t.WhatToDo = "Give one of the Certificates another spec.secretName: " + w.shared[secretOf(crt)]
@@ -117,13 +119,14 @@ func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Troub
 	f.Namespace, f.Certificate, f.Owner = crt.Namespace, crt.Name, cause.OwnerOf(crt)
 	t := f.trouble(w.now)
 	if at := crt.Status.NextTry; at != nil && (f.Cause == known || !underWay) && t.Cause != "" {
-		t.NextTry = clock(at, w.now)
-		if !underWay {
-			t.NextTry += ", or at once after a change of the Certificate or the issuer"
-		}
+		orAtOnce := map[bool]string{false: ", or at once after a change of the Certificate or the issuer"}
+		t.NextTry = clock(at, w.now) + orAtOnce[underWay]
 	}
 	return t
 }
+
+// isMild reports whether every other trouble comes before a cause.
+func isMild(c *cmmeta.Cause) bool { return c == nil || c.Class == string(cause.UsageLeftOut) }
 
 // sceneOf is a cause with the Certificate and its issuer.
 func (w *Cluster) sceneOf(crt *certmanagerv1.Certificate, c *cmmeta.Cause) cause.Scene {

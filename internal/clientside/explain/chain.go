@@ -14,6 +14,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/clientside/preflight"
 )
 
 // Node is an object of the chain, and what was made for it.
@@ -45,6 +46,9 @@ type Report struct {
 	Renews  *metav1.Time `json:"renews,omitempty"`
 	// Since is when the present state began, if that is known.
 	Since *metav1.Time `json:"since,omitempty"`
+	// Announced are the fields that cannot work as a public CA has announced it; filled in by those who ask for one
+	// Certificate.
+	Announced []preflight.Announced `json:"announced,omitempty"`
 	// CA is what is known of the CA of a CA issuer.
 	CA *Succession `json:"ca,omitempty"`
 
@@ -125,6 +129,21 @@ func (w *Cluster) Certificate(crt *certmanagerv1.Certificate) Report {
 	r.Trouble = w.troubleOf(crt, above)
 	r.Health = w.health(crt, r.Trouble, above)
 	return r
+}
+
+// Announced returns the fields of a Certificate that cannot work as its CA has announced it; see preflight.OfCalendar.
+func (w *Cluster) Announced(crt *certmanagerv1.Certificate, withWindows bool) []preflight.Announced {
+	issuer, _ := w.issuer(crt.Spec.IssuerRef, crt.Namespace)
+	if issuer == nil || issuer.GetSpec().ACME == nil {
+		return nil
+	}
+	all := preflight.OfCalendar(crt, issuer.GetSpec().ACME, w.now, withWindows)
+	if owner := cause.OwnerOf(crt); owner != "" {
+		for i := range all {
+			all[i].WhatToDo += ". The Certificate is made for " + owner + ": change the annotations of " + owner
+		}
+	}
+	return all
 }
 
 // Request explains a CertificateRequest that no Certificate has made.

@@ -79,6 +79,10 @@ func (r Report) Advice(now time.Time) (lines []Line) {
 		add("expires", moment(r.Expires, now))
 		add("renewal", moment(r.Renews, now))
 	}
+	for _, a := range r.Announced {
+		add("announced", a.Message)
+		add("what to do", a.WhatToDo)
+	}
 	if r.CA != nil {
 		lines = append(lines, r.CA.lines(now)...)
 	}

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/clientside/preflight"
 )
@@ -46,10 +47,11 @@ func TestCalendar(t *testing.T) {
 		"100 days":          {digicert, "", before(100 * day), on(2027, time.March, 15), 90 * day, preflight.Warning, "lasts 100d at most since 2027-03-15"},
 		"47 days":           {google, "", before(47 * day), on(2029, time.March, 15), 90 * day, preflight.Warning, "lasts 47d at most since 2029-03-15"},
 	} {
-		l := preflight.Limits{Server: c.server, Profile: c.profile, Registered: func(string) string { return "" }, SendsDuration: true}
+		l := preflight.Limits{Registered: func(string) string { return "" }}
+		issuer := &acmev1.ACMEIssuer{Server: c.server, Profile: c.profile, EnableDurationFeature: true}
 		judge := func(now time.Time) (out []preflight.Finding) {
 			l.Now = now
-			return slices.DeleteFunc(l.Judge(&c.spec), func(f preflight.Finding) bool { return f.Check != "calendar" })
+			return slices.DeleteFunc(l.Judge(&certmanagerv1.Certificate{Spec: c.spec}, issuer), func(f preflight.Finding) bool { return f.Check != "calendar" })
 		}
 		if got := judge(c.date.Add(-c.early - time.Second)); len(got) != 0 {
 			t.Errorf("%s, too early: %+v", name, got)
@@ -63,13 +65,17 @@ func TestCalendar(t *testing.T) {
 			t.Errorf("%s from the date on: %+v", name, got)
 		}
 	}
-	l := preflight.Limits{Server: classic, Now: on(2028, time.March, 2), Registered: func(string) string { return "" }}
-	if got := l.Judge(&quarterly)[0]; got.Check != "calendar" || got.Subject != "windows" || !strings.HasSuffix(got.WhatToDo, "at least every 20d") {
+	l := preflight.Limits{Now: on(2028, time.March, 2), Registered: func(string) string { return "" }}
+	issuer := &acmev1.ACMEIssuer{Server: classic}
+	judge := func(s certmanagerv1.CertificateSpec) []preflight.Finding {
+		return l.Judge(&certmanagerv1.Certificate{Spec: s}, issuer)
+	}
+	if got := judge(quarterly)[0]; got.Check != "calendar" || got.Subject != "windows" || !strings.HasSuffix(got.WhatToDo, "at least every 20d") {
 		t.Errorf("windows: %+v", got)
 	}
 	disabled := certmanagerv1.CertificateSpec{Renewal: &certmanagerv1.CertificateRenewal{Policy: certmanagerv1.RenewalPolicyDisabled}}
 	l.Now = on(2027, time.January, 2)
-	if got := l.Judge(&disabled)[0]; got.Subject != "renewal" || !strings.Contains(got.Message, "lasts 64d at most from 2027-02-10 on") {
+	if got := judge(disabled)[0]; got.Subject != "renewal" || !strings.Contains(got.Message, "lasts 64d at most from 2027-02-10 on") {
 		t.Errorf("disabled: %+v", got)
 	}
 	// What most Certificates say: nothing is said of it, on no day.
@@ -78,15 +84,15 @@ func TestCalendar(t *testing.T) {
 	for _, server := range []string{classic, google, digicert, "https://ca.internal/acme/acme/directory"} {
 		for i := range usual {
 			for now := on(2026, time.January, 1); now.Year() < 2030; now = now.AddDate(0, 0, 11) {
-				l.Server, l.Now = server, now
-				if got := l.Judge(&usual[i])[0]; got.Check != "limits" {
+				issuer.Server, l.Now = server, now
+				if got := judge(usual[i])[0]; got.Check != "limits" {
 					t.Errorf("%s on %s, %d: %+v", server, now, i, got)
 				}
 			}
 		}
 	}
-	l.Server = "https://ca.internal/acme/acme/directory" // step-ca
-	if got := l.Judge(&client); len(got) != 1 || got[0].Check != "limits" {
+	issuer.Server = "https://ca.internal/acme/acme/directory" // step-ca
+	if got := judge(client); len(got) != 1 || got[0].Check != "limits" {
 		t.Errorf("a CA that is not listed: %+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
@@ -31,12 +32,6 @@ type Issued struct {
 
 // Limits has what Judge needs to know.
 type Limits struct {
-	// Server is the address of the directory.
-	Server string
-	// Profile is what the Order will ask for.
-	Profile string
-	// SendsDuration says that the Order has the duration of the Certificate (enableDurationFeature).
-	SendsDuration bool
 	// Issued are the certificates of the issuer that are known.
 	Issued []Issued
 	Now    time.Time
@@ -55,13 +50,13 @@ func OfLetsEncrypt(server string) (is, production bool) {
 }
 
 // Judge judges the limits of the CA: those that Let's Encrypt publishes. Other CAs publish none that are known here.
-func (l Limits) Judge(spec *certmanagerv1.CertificateSpec) []Finding {
-	is, production := OfLetsEncrypt(l.Server)
-	findings := l.calendar(spec)
+func (l Limits) Judge(crt *certmanagerv1.Certificate, issuer *acmev1.ACMEIssuer) []Finding {
+	is, production := OfLetsEncrypt(issuer.Server)
+	findings, spec := l.calendar(crt, issuer), &crt.Spec
 	if !is {
 		return append(findings, Finding{Check: "limits", Outcome: NotChecked, Message: "the limits of this CA are not known here: only those of Let's Encrypt are"})
 	}
-	findings = append(findings, l.form(spec), key(spec.PrivateKey))
+	findings = append(findings, form(spec, Profile(crt, issuer)), key(spec.PrivateKey))
 	if production {
 		findings = append(findings, l.counts(spec))
 	}
@@ -69,10 +64,10 @@ func (l Limits) Judge(spec *certmanagerv1.CertificateSpec) []Finding {
 }
 
 // form judges the names and the lifetime.
-func (l Limits) form(spec *certmanagerv1.CertificateSpec) Finding {
+func form(spec *certmanagerv1.CertificateSpec, profile string) Finding {
 	names, most := len(spec.DNSNames)+len(spec.IPAddresses), maxNames
-	short := l.Profile == "shortlived"
-	if short || l.Profile == "tlsserver" {
+	short := profile == "shortlived"
+	if short || profile == "tlsserver" {
 		most = maxNamesShort
 	}
 	f := Finding{Check: "limits", Subject: "names", Outcome: OK, Message: fmt.Sprintf("%d of the %d names that Let's Encrypt takes", names, most)}

@@ -101,9 +101,10 @@ func TestDelegation(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
-	l := preflight.Limits{Server: "https://acme-v02.api.letsencrypt.org/directory", Now: now, Registered: func(string) string { return "example.com" }}
+	issuer := &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"}
+	l := preflight.Limits{Now: now, Registered: func(string) string { return "example.com" }}
 	judge := func(l preflight.Limits, spec certmanagerv1.CertificateSpec) preflight.Finding {
-		findings := l.Judge(&spec)
+		findings := l.Judge(&certmanagerv1.Certificate{Spec: spec}, issuer)
 		i := slices.IndexFunc(findings, func(f preflight.Finding) bool { return f.Outcome != preflight.OK })
 		return findings[max(i, 0)]
 	}
@@ -122,9 +123,9 @@ func TestLimits(t *testing.T) {
 	one := certmanagerv1.CertificateSpec{DNSNames: []string{"www.example.com"}}
 	want(t, judge(l, one), preflight.OK, "1 of the 100")
 	want(t, judge(l, certmanagerv1.CertificateSpec{DNSNames: names(101)}), preflight.Failed, "101 names")
-	tlsserver := l
-	tlsserver.Profile = "tlsserver"
-	want(t, judge(tlsserver, certmanagerv1.CertificateSpec{DNSNames: names(26)}), preflight.Failed, "takes 25")
+	issuer.Profile = "tlsserver"
+	want(t, judge(l, certmanagerv1.CertificateSpec{DNSNames: names(26)}), preflight.Failed, "takes 25")
+	issuer.Profile = ""
 	want(t, judge(l, certmanagerv1.CertificateSpec{IPAddresses: []string{"192.0.2.1"}}), preflight.Failed, "shortlived")
 	long := one
 	long.Duration = &metav1.Duration{Duration: 8760 * time.Hour}
@@ -152,9 +153,9 @@ func TestLimits(t *testing.T) {
 	full.Issued = issued(50, 7*24*time.Hour, "n#.example.com")
 	want(t, judge(full, one), preflight.OK, "")
 	full.Issued = issued(5, time.Hour, "www.example.com")
-	full.Server = "https://acme-staging-v02.api.letsencrypt.org/directory"
+	issuer.Server = "https://acme-staging-v02.api.letsencrypt.org/directory"
 	want(t, judge(full, one), preflight.OK, "")
-	full.Server = "https://ca.example/directory"
+	issuer.Server = "https://ca.example/directory"
 	want(t, judge(full, one), preflight.NotChecked, "not known here")
 }
 

@@ -7,6 +7,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/machine/facts"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/when"
 )
 
@@ -63,7 +64,7 @@ func (d *decision) noteWindows(problem string) {
 	switch {
 	case problem == "" && d.is(cause.RenewalWindows):
 		d.crt.Status.Cause = nil
-	case problem != "" && d.crt.Status.Cause == nil:
+	case problem != "" && d.free():
 		d.tell(cause.New(cause.RenewalWindows, "", "", problem))
 	}
 }
@@ -77,7 +78,7 @@ func (d *decision) noteAuthority(a *Action) {
 	}
 	switch {
 	case !end.IsZero() && !d.now.Before(end):
-		if c := cause.OfAuthority(end, d.crt.Status.RenewalTime); d.crt.Status.Cause == nil || d.is(cause.CAExpired) {
+		if c := cause.OfAuthority(end, d.crt.Status.RenewalTime); d.free() || d.is(cause.CAExpired) {
 			if d.tell(c); !c.SameAs(d.Certificate.Status.Cause) {
 				a.warn(c.Class, cause.Sentence(c))
 			}
@@ -90,6 +91,34 @@ func (d *decision) noteAuthority(a *Action) {
 		d.tell(nil)
 	}
 }
+
+// noteUsages makes the cause say that a good certificate is not for all that was asked for, where nothing else is in
+// the way. Nothing is issued for it: the issuer would leave the same out.
+func (d *decision) noteUsages(a *Action) {
+	lacking := d.leftOut()
+	switch {
+	case len(lacking) == 0 && d.is(cause.UsageLeftOut):
+		d.tell(nil)
+	case len(lacking) > 0 && d.free():
+		c := cause.OfUsages(lacking, d.crt.Status.RenewalTime)
+		if d.tell(c); !c.SameAs(d.Certificate.Status.Cause) {
+			a.warn(c.Class, cause.Sentence(c))
+		}
+	}
+}
+
+// leftOut are the usages that were asked for, and that a good certificate is not for, if nothing is under way or has
+// failed since.
+func (d *decision) leftOut() []certmanagerv1.KeyUsage {
+	encode := d.crt.Spec.EncodeUsagesInRequest
+	if _, asked := d.current(); !asked || encode != nil && !*encode || !d.isReady() || d.issuing() != nil || d.crt.Status.LastFailureTime != nil {
+		return nil
+	}
+	return pki.Lacking(d.Secret.Leaf.Uses, d.crt.Spec.Usages)
+}
+
+// free reports whether no cause is known but one that every other comes before.
+func (d *decision) free() bool { return d.crt.Status.Cause == nil || d.is(cause.UsageLeftOut) }
 
 // isReady reports whether the condition Ready is True.
 func (d *decision) isReady() bool {

@@ -51,6 +51,7 @@ func Decide(s State, now time.Time) (action Action) {
 	}
 	d.warnOfWindows(&action)
 	d.noteAuthority(&action)
+	d.noteUsages(&action)
 	d.sayCause()
 	d.warnOfRenewalInfo(&action)
 	if !cmmeta.Equal(d.crt.Status, s.Certificate.Status) {

@@ -104,6 +104,8 @@ type Leaf struct {
 	// IssuerKey is the digest of the SubjectPublicKeyInfo of the CA certificate that was delivered with it; zero if
 	// there is none with the issuer's name and key identifier.
 	IssuerKey Digest
+	// Uses is what it may be used for.
+	Uses pki.Uses
 	// Temporary says that nobody is to trust it (spec §2.4).
 	Temporary bool
 }
@@ -116,7 +118,7 @@ func OfLeaf(c *x509.Certificate) *Leaf {
 	}
 	return &Leaf{
 		ID: sha256.Sum256(c.Raw), NotBefore: c.NotBefore, NotAfter: c.NotAfter, Key: pki.FactsOfKey(c.PublicKey),
-		CommonName: c.Subject.CommonName, Names: names,
+		CommonName: c.Subject.CommonName, Names: names, Uses: pki.UsesOf(c),
 		IssuerName: sha256.Sum256(c.RawIssuer), AuthorityKeyID: string(c.AuthorityKeyId), Temporary: pki.IsTemporary(c),
 	}
 }

@@ -234,7 +234,7 @@ func (k *checker) limits(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	} else {
 		k.add(preflight.Orders(orders.Items, ref))
 	}
-	l := preflight.Limits{Server: spec.Server, Profile: preflight.Profile(k.certificate, spec), SendsDuration: spec.EnableDurationFeature, Now: time.Now(), Registered: registered}
+	l := preflight.Limits{Now: time.Now(), Registered: registered}
 	requests := &certmanagerv1.CertificateRequestList{}
 	if _, production := preflight.OfLetsEncrypt(spec.Server); production {
 		if err := k.list(ctx, requests); err != nil {
@@ -254,7 +254,7 @@ func (k *checker) limits(ctx context.Context, spec *acmev1.ACMEIssuer) {
 			l.Issued = append(l.Issued, preflight.Issued{Names: names, At: r.CreationTimestamp.Time})
 		}
 	}
-	k.add(l.Judge(&k.certificate.Spec)...)
+	k.add(l.Judge(k.certificate, spec)...)
 }
 
 // list lists objects of all namespaces if the issuer is for all, and the user may; else of the Certificate's namespace.

@@ -273,6 +273,7 @@ func ownedBy(crt *certmanagerv1.Certificate, object explain.Node) bool {
 // was asked for, and does not have a host of it, that comes first.
 func (s start) report(w *explain.Cluster, crt *certmanagerv1.Certificate) explain.Report {
 	r := w.Certificate(crt)
+	r.Announced = w.Announced(crt, true)
 	if ownedBy(crt, s.owner) {
 		return r
 	}
