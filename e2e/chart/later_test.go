@@ -28,7 +28,7 @@ import (
 // TestWebhookPods: on Kubernetes before 1.36 the pods of the webhook fill in who makes a CertificateRequest. The
 // release may have any name, and its configuration has a name of its own.
 func TestWebhookPods(t *testing.T) {
-	rc := rig.BareCluster(t, "--kube-apiserver-arg=--emulated-version=1.33")
+	rc := rig.BareCluster(t, "--kube-apiserver-arg=--emulated-version=1.34")
 	kubelet.Start(t, rc, map[string]string{"localhost/chancery:latest": os.Getenv("CHANCERY_BIN")})
 	admin := typed(t, rc)
 	beside.ApplyServerSide(t, admin, namespaceOf("certs"))

@@ -109,12 +109,13 @@ func TestIdentityByTheBetaOfPolicies(t *testing.T) {
 	}
 }
 
-// TestIdentityWithoutPolicies runs on an API server that has no MutatingAdmissionPolicies at all, as those before
-// Kubernetes 1.34.
+// TestIdentityWithoutPolicies runs on an API server that serves no MutatingAdmissionPolicies, as those before
+// Kubernetes 1.34, and those of 1.34 and 1.35 unless the beta is switched on. 1.34 is the oldest version that 1.37
+// emulates.
 func TestIdentityWithoutPolicies(t *testing.T) {
 	slow.Test(t, slow.Versions)
 	t.Parallel()
-	rc := rig.OwnCluster(t, "--kube-apiserver-arg=--emulated-version=1.33")
+	rc := rig.OwnCluster(t, "--kube-apiserver-arg=--emulated-version=1.34")
 	t.Run("own", func(t *testing.T) { ownIdentity(t, rig.NewWorldOn(t, rc)) })
 	t.Run("false", func(t *testing.T) { falseIdentity(t, rig.NewWorldOn(t, rc)) })
 	t.Run("webhook", func(t *testing.T) { webhookIdentity(t, rig.NewWorldOn(t, rc)) })

@@ -41,7 +41,7 @@ type Options struct {
 	// UnsafeNoFsync makes etcd skip fsync. Data then survives the death of the process, but not of the
 	// machine. For tests and benchmarks only.
 	UnsafeNoFsync bool
-	// APIServerArguments are added to the command line of kube-apiserver: "--emulated-version=1.33".
+	// APIServerArguments are added to the command line of kube-apiserver: "--emulated-version=1.34".
 	APIServerArguments []string
 }
 

@@ -48,7 +48,7 @@ CertificateSigningRequests for cert-manager.io/<ClusterIssuer> are approved and 
 	f.IntVar(&o.SecurePort, "secure-port", 0, "port to serve the Kubernetes API on; 0 takes the previous run's port if it is free, else any")
 	f.BoolVar(&o.controllers, "controllers", true, "run Chancery's controllers too; false runs the control plane alone")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, loses data when the machine (not the process) dies; for tests")
-	f.StringArrayVar(&o.APIServerArguments, "kube-apiserver-arg", nil, "argument for kube-apiserver, such as --emulated-version=1.33; may be repeated")
+	f.StringArrayVar(&o.APIServerArguments, "kube-apiserver-arg", nil, "argument for kube-apiserver, such as --emulated-version=1.34; may be repeated")
 	f.StringVar(&o.dashboard, "dashboard-address", "", "loopback address to serve a read-only page about certificates on, such as 127.0.0.1:8080; empty for none")
 	cli.AddConfigFlags(cmd, &o.config)
 	f.BoolVar(&o.exitWithParent, "exit-with-parent", false, "stop when standard input ends; standard input must be a pipe that the parent process holds open")
