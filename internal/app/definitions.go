@@ -55,7 +55,7 @@ func (d *definitions) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var lacks []string
+	var fields, rules []string
 	foreign, unread := false, error(nil)
 	for _, our := range ours {
 		theirs := &apiextensionsv1.CustomResourceDefinition{}
@@ -72,10 +72,11 @@ func (d *definitions) check(ctx context.Context) error {
 			}
 			return fmt.Errorf("read the custom resource definition %s: %w", our.Name, err)
 		}
-		missing, others := CompareDefinitions(our, theirs)
+		f, r, others := CompareDefinitions(our, theirs)
 		foreign = foreign || others
-		lacks = append(lacks, missing...)
+		fields, rules = append(fields, f...), append(rules, r...)
 	}
+	lacks := slices.Concat(fields, rules) // what a field holds is lost, which is worse
 	switch what := inAll(lacks); {
 	case foreign && !d.accept:
 		err := fmt.Errorf("the custom resource definitions are not Chancery's, and lack %s: what they forbid is not refused, and what they "+
@@ -121,24 +122,24 @@ func inAll(names []string) string {
 
 // comparison is the comparison of a definition with ours.
 type comparison struct {
-	lacks []string // the fields and rules of ours that the other one lacks, each with the kind and its path
-	rules int      // how many rules both have
+	fields, rules []string // those of ours that the other one lacks, each with the kind and its path
+	same          int      // how many rules both have
 }
 
 // CompareDefinitions compares a custom resource definition of a cluster with ours. It returns the fields and the rules
 // that their definition lacks. foreign says that somebody else has made it: something is missing, and the definition
 // has none of our rules, or not our annotation. The annotation may survive when a definition is applied over ours.
-func CompareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) (lacks []string, foreign bool) {
+func CompareDefinitions(our, their *apiextensionsv1.CustomResourceDefinition) (fields, rules []string, foreign bool) {
 	c := comparison{}
 	for _, version := range our.Spec.Versions {
 		at := slices.IndexFunc(their.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version.Name })
 		if at < 0 || their.Spec.Versions[at].Schema == nil {
-			c.lacks = append(c.lacks, fmt.Sprintf("%s %s", our.Spec.Names.Kind, version.Name))
+			c.fields = append(c.fields, fmt.Sprintf("%s %s", our.Spec.Names.Kind, version.Name))
 			continue
 		}
 		c.schemas(our.Spec.Names.Kind, version.Schema.OpenAPIV3Schema, their.Spec.Versions[at].Schema.OpenAPIV3Schema)
 	}
-	return c.lacks, len(c.lacks) > 0 && (c.rules == 0 || their.Annotations[api.DefinitionAnnotation] == "")
+	return c.fields, c.rules, len(c.fields)+len(c.rules) > 0 && (c.same == 0 || their.Annotations[api.DefinitionAnnotation] == "")
 }
 
 func (c *comparison) schemas(path string, our, their *apiextensionsv1.JSONSchemaProps) {
@@ -146,15 +147,15 @@ func (c *comparison) schemas(path string, our, their *apiextensionsv1.JSONSchema
 		return
 	}
 	if their == nil {
-		c.lacks = append(c.lacks, "the field "+path)
+		c.fields = append(c.fields, "the field "+path)
 		return
 	}
 	for _, rule := range our.XValidations {
 		if slices.ContainsFunc(their.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
-			c.rules++
+			c.same++
 			continue
 		}
-		c.lacks = append(c.lacks, fmt.Sprintf("the rule %q of %s", cmp.Or(rule.Message, rule.Rule), path))
+		c.rules = append(c.rules, fmt.Sprintf("the rule %q of %s", cmp.Or(rule.Message, rule.Rule), path))
 	}
 	for _, name := range slices.Sorted(maps.Keys(our.Properties)) {
 		field := our.Properties[name]

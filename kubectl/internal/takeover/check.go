@@ -259,7 +259,8 @@ func (k *checker) definitions(ctx context.Context) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, theirs); err != nil {
 			return fmt.Errorf("read the definition %s: %w", our.Name, err)
 		}
-		if lacks, _ := app.CompareDefinitions(our, theirs); len(lacks) > 0 {
+		fields, rules, _ := app.CompareDefinitions(our, theirs)
+		if lacks := slices.Concat(fields, rules); len(lacks) > 0 {
 			replaced = append(replaced, our.Name)
 		}
 		if who, _ := ownerOf(found); who != "" {
