@@ -77,7 +77,7 @@ func prepareACME(
 	if err != nil {
 		return nil, fmt.Errorf("start the ACME server: %w", err)
 	}
-	work := certificates(acmeIssuer)
+	work := certificates(acmeIssuer, certmanagerv1.ECDSAKeyAlgorithm)
 	work.bare, work.dns = bare, rig.dns
 	dns := rig.dns.Addr()
 	work.arguments = []string{

@@ -71,6 +71,7 @@ const byDefault, whenNamed = false, true
 func scenarios() []scenario {
 	return []scenario{
 		{"ca", "Certificates by a CA ClusterIssuer", 6, prepareCA, issueScenario, byDefault},
+		{"mldsa", "Certificates with ML-DSA-65 keys by a CA ClusterIssuer with such a key", 6, prepareMLDSA, issueScenario, byDefault},
 		{"selfsigned", "Certificates by a SelfSigned ClusterIssuer", 8, prepareSelfSigned, issueScenario, byDefault},
 		{"acme-dns01", "Certificates by ACME, DNS-01, one name each", 22, prepareDNS01, issueScenario, byDefault},
 		{"late-dns01", "Certificates by ACME, DNS-01, whose records appear after two failed self checks", 22, prepareLate, issueScenario, whenNamed},

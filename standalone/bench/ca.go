@@ -31,10 +31,12 @@ const (
 
 // prepareCA makes a certificate authority and its ClusterIssuer.
 func prepareCA(ctx context.Context, r *run) (*workload, error) {
-	if err := createCA(ctx, r.plane.client); err != nil {
-		return nil, err
-	}
-	return certificates(caIssuer), nil
+	return certificates(caIssuer, certmanagerv1.ECDSAKeyAlgorithm), createCA(ctx, r.plane.client, pki.ECDSA)
+}
+
+// prepareMLDSA is prepareCA with other keys, of the authority and of what it signs.
+func prepareMLDSA(ctx context.Context, r *run) (*workload, error) {
+	return certificates(caIssuer, certmanagerv1.MLDSA65KeyAlgorithm), createCA(ctx, r.plane.client, pki.MLDSA65)
 }
 
 // prepareSelfSigned makes a ClusterIssuer that signs with the key of each certificate itself.
@@ -43,7 +45,7 @@ func prepareSelfSigned(ctx context.Context, r *run) (*workload, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: selfSignedIssuer},
 		Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
 	})
-	w := certificates(selfSignedIssuer)
+	w := certificates(selfSignedIssuer, certmanagerv1.ECDSAKeyAlgorithm)
 	plain := w.object
 	w.object = func(i int) client.Object {
 		crt := plain(i).(*certmanagerv1.Certificate) //nolint:forcetypeassert // it is
@@ -53,8 +55,8 @@ func prepareSelfSigned(ctx context.Context, r *run) (*workload, error) {
 	return w, err
 }
 
-// certificates is the workload of Certificates with one name and an ECDSA key.
-func certificates(issuer string) *workload {
+// certificates is the workload of Certificates with one name and a key.
+func certificates(issuer string, key certmanagerv1.PrivateKeyAlgorithm) *workload {
 	return &workload{
 		issuer: issuer,
 		list:   &certmanagerv1.CertificateList{},
@@ -66,7 +68,7 @@ func certificates(issuer string) *workload {
 					SecretName: name + "-tls",
 					DNSNames:   []string{name + "." + zone},
 					IssuerRef:  cmmeta.IssuerReference{Kind: cmmeta.ClusterIssuerKind, Name: issuer},
-					PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+					PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: key},
 				},
 			}
 		},
@@ -84,9 +86,9 @@ func certificates(issuer string) *workload {
 	}
 }
 
-// newCA makes a self-signed authority with an ECDSA key, both in PEM.
-func newCA() (certificate, key []byte, err error) {
-	signer, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+// newCA makes a self-signed authority with a key, both in PEM.
+func newCA(algorithm string) (certificate, key []byte, err error) {
+	signer, err := pki.GenerateKey(pki.KeySpec{Algorithm: algorithm})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,8 +106,8 @@ func newCA() (certificate, key []byte, err error) {
 }
 
 // createCA makes an authority, and the ClusterIssuer that signs with it.
-func createCA(ctx context.Context, c client.Client) error {
-	certificate, key, err := newCA()
+func createCA(ctx context.Context, c client.Client, algorithm string) error {
+	certificate, key, err := newCA(algorithm)
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,7 @@ func requestName(i int) string { return "request-" + strconv.Itoa(i) }
 
 // newRequests makes a certificate authority, and certificate requests (PEM) for names that are all different.
 func newRequests(ctx context.Context, r *run) ([][]byte, error) {
-	if err := createCA(ctx, r.plane.client); err != nil {
+	if err := createCA(ctx, r.plane.client, pki.ECDSA); err != nil {
 		return nil, err
 	}
 	out := make([][]byte, r.Certificates)

@@ -132,7 +132,7 @@ func (r *run) hang(ctx context.Context, c *controller, server *tarpit) error {
 		if i < r.Hanging {
 			return r.plane.client.Create(ctx, silentIssuer(server, i))
 		}
-		crt := certificates("noisy").object(i).(*certmanagerv1.Certificate) //nolint:forcetypeassert // it is
+		crt := certificates("noisy", certmanagerv1.ECDSAKeyAlgorithm).object(i).(*certmanagerv1.Certificate) //nolint:forcetypeassert // it is
 		crt.Namespace, crt.Spec.IssuerRef.Kind = noisyNamespace, certmanagerv1.IssuerKind
 		crt.Spec.DNSNames = []string{noisyName(i - r.Hanging)}
 		return r.plane.client.Create(ctx, crt)

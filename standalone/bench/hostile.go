@@ -12,6 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/pki"
 	"chancery.dev/standalone/bench/attack"
 	"chancery.dev/standalone/bench/usage"
 )
@@ -129,9 +130,9 @@ func prepareHostile(ctx context.Context, r *run) (*workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	work := certificates(caIssuer)
+	work := certificates(caIssuer, certmanagerv1.ECDSAKeyAlgorithm)
 	work.arguments, work.dns = acme.arguments, acme.dns
-	return work, createCA(ctx, r.plane.client)
+	return work, createCA(ctx, r.plane.client, pki.ECDSA)
 }
 
 // hostileScenario issues certificates alone, then beside the attack, and restarts the controller on its objects.
@@ -144,7 +145,7 @@ func hostileScenario(ctx context.Context, r *run, work *workload) ([]Row, error)
 	}
 	defer seen.stop()
 	out := &hostile{}
-	byDNS := certificates(acmeIssuer)
+	byDNS := certificates(acmeIssuer, certmanagerv1.ECDSAKeyAlgorithm)
 	one := *r
 	one.Concurrency = 1
 	next, under := 0, (*attack.Attack)(nil)

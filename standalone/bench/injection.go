@@ -14,6 +14,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/pki"
 )
 
 const (
@@ -35,7 +36,7 @@ func prepareInjection(ctx context.Context, r *run) (*workload, error) {
 
 // injectionScenario runs the CA injector without definitions, and on definitions that are in order.
 func injectionScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
-	ca, _, err := newCA()
+	ca, _, err := newCA(pki.ECDSA)
 	if err != nil {
 		return nil, err
 	}

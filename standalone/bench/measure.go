@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/standalone/bench/usage"
 )
@@ -81,7 +84,30 @@ func issueScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
 	if r.issued, err = r.issue(ctx, work, false); err != nil {
 		return nil, err
 	}
-	return append(r.issued.rows(r.scenario), r.issued.paces(r.scenario.name, secrets, bare)...), nil
+	size, err := r.secretSize(ctx)
+	return slices.Concat(r.issued.rows(r.scenario), r.issued.paces(r.scenario.name, secrets, bare), size), err
+}
+
+// secretSize is how much data the Secret of a certificate has, on average; nothing where there are none.
+func (r *run) secretSize(ctx context.Context) ([]Row, error) {
+	list := &corev1.SecretList{}
+	if err := r.plane.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	count, size := 0, 0
+	for _, secret := range list.Items {
+		if len(secret.Data[cmmeta.TLSCertKey]) == 0 {
+			continue
+		}
+		count++
+		for _, value := range secret.Data {
+			size += len(value)
+		}
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	return []Row{{Name: "data of a Secret", Value: float64(size) / float64(count), Unit: "bytes"}}, nil
 }
 
 // issue issues everything with a controller of its own. If asked for, it waits until that one is calm: until it has
