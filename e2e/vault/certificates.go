@@ -50,7 +50,7 @@ func (a *Authority) issue(t testing.TB, name string, isCA bool) (*x509.Certifica
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages([]certmanagerv1.KeyUsage{certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth}, isCA)
+	usages, err := pki.ParseUsages([]certmanagerv1.KeyUsage{certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth}, isCA, csr.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func TestConformance(t *testing.T) {
 	s := newScene(t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.root)
-	conformance.Run(t, s.World, "v", conformance.Subject{Spec: s.spec(s.byToken("sign")), Roots: roots, Decides: true, NoCA: true})
+	conformance.Run(t, s.World, "v", conformance.Subject{Spec: s.spec(s.byToken("sign")), Keys: []string{pki.RSA, pki.ECDSA, pki.Ed25519}, Roots: roots, Decides: true, NoCA: true})
 }
 
 // Another path of the engine signs CAs.

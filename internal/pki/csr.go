@@ -42,7 +42,7 @@ func CreateCSR(t CSRTemplate, key crypto.Signer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := t.extensions(isEmptySubject(subject))
+	encoded, err := t.extensions(isEmptySubject(subject), key.Public())
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +123,8 @@ func (x *extensions) add(id asn1.ObjectIdentifier, critical bool, value any) {
 }
 
 // extensions are in the order of spec §2.3.
-func (t CSRTemplate) extensions(emptySubject bool) ([]pkix.Extension, error) {
-	usages, err := ParseUsages(t.Usages, t.IsCA)
+func (t CSRTemplate) extensions(emptySubject bool, key crypto.PublicKey) ([]pkix.Extension, error) {
+	usages, err := ParseUsages(t.Usages, t.IsCA, key)
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func TestEveryUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		usages, err := ParseUsages([]string{name, name}, false)
+		usages, err := ParseUsages([]string{name, name}, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func FuzzInspectCSR(f *testing.F) {
 			_ = HiddenExtensions(csr)
 			names := facts.Usages.UsageNames()
 			unknown := func(name string) bool { return name[0] >= '0' && name[0] <= '9' } // an extended usage without a name
-			if usages, err := ParseUsages(names, false); len(names) > 0 && !slices.ContainsFunc(names, unknown) &&
+			if usages, err := ParseUsages(names, false, nil); len(names) > 0 && !slices.ContainsFunc(names, unknown) &&
 				(err != nil || usages.Bits != facts.Usages.Bits || !sameExtended(usages.Extended, facts.Usages.Extended)) {
 				t.Errorf("%q stands for %+v, not for %+v (%v)", names, usages, facts.Usages, err)
 			}

@@ -205,6 +205,9 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 	if err != nil {
 		return nil, err
 	}
+	if csr.PublicKey == nil {
+		return nil, errors.New("the certificate request is for a kind of key that is not known here")
+	}
 	if err := csr.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("the certificate request is not signed by its own key: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/mldsa"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 
 	"chancery.dev/internal/limits"
 )
@@ -21,13 +23,29 @@ const (
 	RSA     = "RSA"
 	ECDSA   = "ECDSA"
 	Ed25519 = "Ed25519"
+	// The parameter sets of ML-DSA (FIPS 204). Such a key signs, and does nothing else (RFC 9881 §5).
+	MLDSA44 = "MLDSA44"
+	MLDSA65 = "MLDSA65"
+	MLDSA87 = "MLDSA87"
 )
+
+// parametersOf returns the parameter set of an algorithm; false for one that is not ML-DSA.
+func parametersOf(algorithm string) (mldsa.Parameters, bool) {
+	set, is := map[string]mldsa.Parameters{MLDSA44: mldsa.MLDSA44(), MLDSA65: mldsa.MLDSA65(), MLDSA87: mldsa.MLDSA87()}[algorithm]
+	return set, is
+}
+
+// IsMLDSA reports whether a public key is one of ML-DSA.
+func IsMLDSA(public crypto.PublicKey) bool {
+	_, is := public.(*mldsa.PublicKey)
+	return is
+}
 
 // Key encodings, as privateKey.encoding of a Certificate spells them.
 const (
 	// PKCS1 means RFC 8017 for RSA and SEC 1 (RFC 5915) for ECDSA.
 	PKCS1 = "PKCS1"
-	// PKCS8 is RFC 5958, the only encoding Ed25519 has.
+	// PKCS8 is RFC 5958, the only encoding of Ed25519 and ML-DSA (RFC 9881 §6, as a seed).
 	PKCS8 = "PKCS8"
 )
 
@@ -56,9 +74,9 @@ const (
 
 // KeySpec says what kind of key is wanted.
 type KeySpec struct {
-	// Algorithm is RSA, ECDSA or Ed25519; empty means RSA.
+	// Algorithm is one of the key algorithms; empty means RSA.
 	Algorithm string
-	// Size is in bits; 0 means the default of the algorithm. Ed25519 ignores it.
+	// Size is in bits; 0 means the default of the algorithm. Only RSA and ECDSA have one.
 	Size int
 }
 
@@ -67,12 +85,12 @@ func (s KeySpec) withDefaults() KeySpec {
 		s.Algorithm = RSA
 	}
 	switch {
-	case s.Algorithm == Ed25519:
+	case s.Algorithm != RSA && s.Algorithm != ECDSA:
 		s.Size = 0
 	case s.Size != 0:
 	case s.Algorithm == RSA:
 		s.Size = DefaultRSASize
-	case s.Algorithm == ECDSA:
+	default:
 		s.Size = DefaultECDSASize
 	}
 	return s
@@ -100,9 +118,16 @@ func GenerateKey(spec KeySpec) (crypto.Signer, error) {
 	case Ed25519:
 		_, key, err := ed25519.GenerateKey(rand.Reader)
 		return key, err
-	default:
-		return nil, fmt.Errorf("key algorithm %q is unknown: privateKey.algorithm is one of RSA, ECDSA, Ed25519", spec.Algorithm)
 	}
+	set, is := parametersOf(spec.Algorithm)
+	if !is {
+		return nil, fmt.Errorf("key algorithm %q is unknown: privateKey.algorithm is one of RSA, ECDSA, Ed25519, MLDSA44, MLDSA65 and MLDSA87", spec.Algorithm)
+	}
+	key, err := mldsa.GenerateKey(set)
+	if err != nil { // not a nil key in an interface
+		return nil, fmt.Errorf("make an ML-DSA key: %w: choose another privateKey.algorithm", err)
+	}
+	return key, nil
 }
 
 func curveOf(size int) (elliptic.Curve, error) {
@@ -135,9 +160,9 @@ func (s KeySpec) ViolationsOf(f PublicKeyFacts) []string {
 // PublicKeyFacts tell a public key from others in little memory. They are comparable; those of a key of an unknown
 // algorithm are zero.
 type PublicKeyFacts struct {
-	// Algorithm is RSA, ECDSA or Ed25519.
+	// Algorithm is one of the key algorithms.
 	Algorithm string
-	// Size is in bits; 0 for Ed25519.
+	// Size is in bits, of RSA and ECDSA; 0 for others.
 	Size int
 	// Fingerprint is PublicKeyFingerprint.
 	Fingerprint [sha256.Size]byte
@@ -165,6 +190,8 @@ func describe(public crypto.PublicKey) (algorithm string, bits int) {
 		return ECDSA, k.Curve.Params().BitSize
 	case ed25519.PublicKey:
 		return Ed25519, 0
+	case *mldsa.PublicKey:
+		return strings.ReplaceAll(k.Parameters().String(), "-", ""), 0
 	default:
 		return "", 0
 	}
@@ -179,7 +206,7 @@ func checkForeignKey(public crypto.PublicKey) error {
 }
 
 // EncodePrivateKey returns a key as PEM in the encoding asked for, PKCS1 or PKCS8;
-// empty means PKCS1. Ed25519 is PKCS8 always (spec §2.4).
+// empty means PKCS1. Ed25519 and ML-DSA are PKCS8 always (spec §2.4).
 func EncodePrivateKey(key crypto.Signer, encoding string) ([]byte, error) {
 	switch encoding {
 	case PKCS8:
@@ -259,10 +286,10 @@ func parsePrivateKey(block *pem.Block) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("a %T cannot sign: use RSA, ECDSA or Ed25519", key)
+		return nil, fmt.Errorf("a %T cannot sign: use RSA, ECDSA, Ed25519 or ML-DSA", key)
 	}
 	if algorithm, _ := describe(signer.Public()); algorithm == "" {
-		return nil, fmt.Errorf("a %T is not supported: use RSA, ECDSA or Ed25519", key)
+		return nil, fmt.Errorf("a %T is not supported: use RSA, ECDSA, Ed25519 or ML-DSA", key)
 	}
 	if err := checkSigningKey(signer); err != nil {
 		return nil, err
@@ -318,11 +345,12 @@ func SignatureAlgorithmFor(public crypto.PublicKey) (x509.SignatureAlgorithm, er
 		return x509.ECDSAWithSHA384, nil
 	case algorithm == ECDSA:
 		return x509.ECDSAWithSHA256, nil
-	case algorithm == Ed25519:
-		return x509.PureEd25519, nil
-	default:
+	}
+	pure, is := map[string]x509.SignatureAlgorithm{Ed25519: x509.PureEd25519, MLDSA44: x509.MLDSA44, MLDSA65: x509.MLDSA65, MLDSA87: x509.MLDSA87}[algorithm]
+	if !is {
 		return 0, fmt.Errorf("no signature algorithm for a %T", public)
 	}
+	return pure, nil
 }
 
 // signatureAlgorithm returns the algorithm of that name, or the one that suits the key.
@@ -341,6 +369,9 @@ func signatureAlgorithm(name string, public crypto.PublicKey) (x509.SignatureAlg
 		"ECDSAWithSHA384": {ECDSA, x509.ECDSAWithSHA384},
 		"ECDSAWithSHA512": {ECDSA, x509.ECDSAWithSHA512},
 		"PureEd25519":     {Ed25519, x509.PureEd25519},
+		"PureMLDSA44":     {MLDSA44, x509.MLDSA44},
+		"PureMLDSA65":     {MLDSA65, x509.MLDSA65},
+		"PureMLDSA87":     {MLDSA87, x509.MLDSA87},
 	}[name]
 	if !ok {
 		return 0, fmt.Errorf("signature algorithm %q is unknown", name)

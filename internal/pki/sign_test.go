@@ -73,7 +73,7 @@ func issueFor(t testing.TB, cn string, isCA bool, key crypto.Signer, parent *pai
 
 func mustTemplate(t testing.TB, csr *x509.CertificateRequest, isCA bool) *x509.Certificate {
 	t.Helper()
-	usages, err := ParseUsages[string](nil, isCA)
+	usages, err := ParseUsages[string](nil, isCA, csr.PublicKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestSignedCertificate(t *testing.T) {
 		Usages:   []string{"server auth", "digital signature"}, EncodeUsages: true,
 		NameConstraints: &NameConstraints{Critical: true, Permitted: Subtrees{DNSDomains: []string{"example.com"}, IPRanges: []string{"10.0.0.0/8"}}},
 	}, key)
-	usages, err := ParseUsages([]string{"digital signature", "server auth"}, false)
+	usages, err := ParseUsages([]string{"digital signature", "server auth"}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestTemplateAgreesWithRequest(t *testing.T) {
 		{name: "no CA encoded", request: CSRTemplate{EncodeBasicConstraints: true}, isCA: true, want: "isCA is true"},
 	} {
 		c.request.Subject = pkix.Name{CommonName: "x"}
-		usages, err := ParseUsages(c.usages, c.isCA)
+		usages, err := ParseUsages(c.usages, c.isCA, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestTemporaryCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		usages, err := ParseUsages([]string(nil), false)
+		usages, err := ParseUsages([]string(nil), false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

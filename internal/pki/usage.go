@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/x509"
 	"encoding/asn1"
 	"fmt"
@@ -52,10 +53,17 @@ type KeyUsages struct {
 	Extended []asn1.ObjectIdentifier
 }
 
-// ParseUsages translates usage names of the API. No name at all means digital signature and key encipherment; certSign
-// adds the right to sign certificates, which the usages of a CA certificate imply. An unknown name is an error.
-func ParseUsages[S ~string](names []S, certSign bool) (KeyUsages, error) {
-	if len(names) == 0 {
+// encipherment are the usages that no ML-DSA key has (RFC 9881 §5).
+const encipherment = x509.KeyUsageKeyEncipherment | x509.KeyUsageDataEncipherment | x509.KeyUsageKeyAgreement | x509.KeyUsageEncipherOnly | x509.KeyUsageDecipherOnly
+
+// ParseUsages translates usage names of the API, for a key. No name at all means digital signature and, if the key can
+// do that, key encipherment; certSign adds the right to sign certificates, which the usages of a CA certificate imply.
+// An unknown name is an error, and so is encipherment or key agreement for a key that only signs. The key may be nil.
+func ParseUsages[S ~string](names []S, certSign bool, key crypto.PublicKey) (KeyUsages, error) {
+	signs := IsMLDSA(key)
+	if len(names) == 0 && signs {
+		names = []S{"digital signature"}
+	} else if len(names) == 0 {
 		names = []S{"digital signature", "key encipherment"}
 	}
 	var u KeyUsages
@@ -68,6 +76,9 @@ func ParseUsages[S ~string](names []S, certSign bool) (KeyUsages, error) {
 		if eku := usages[i].eku; eku != nil && !containsOID(u.Extended, eku) {
 			u.Extended = append(u.Extended, eku)
 		}
+	}
+	if wrong := u.Bits & encipherment; signs && wrong != 0 {
+		return KeyUsages{}, fmt.Errorf("an ML-DSA key only signs: remove %q from usages (RFC 9881 §5)", KeyUsages{Bits: wrong}.UsageNames())
 	}
 	if certSign {
 		u.Bits |= x509.KeyUsageCertSign

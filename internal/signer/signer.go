@@ -206,7 +206,7 @@ type Request struct {
 	Duration time.Duration
 	// IsCA asks for a CA certificate.
 	IsCA bool
-	// Usages are the key usages asked for; never empty.
+	// Usages are the key usages asked for; none means what the key is good for (pki.ParseUsages).
 	Usages []certmanagerv1.KeyUsage
 	// PrivateKeySecretName names the Secret with the requester's own key, which
 	// only SelfSigned needs; may be empty.
@@ -239,7 +239,7 @@ func (r *Request) Template(i pki.Issuance) (*x509.Certificate, error) {
 	}
 	// A CertificateSigningRequest's usages are what its spec says and no more (spec §4.4).
 	certSign := r.IsCA && r.SourceKind == certmanagerv1.CertificateRequestKind
-	if i.Usages, err = pki.ParseUsages(r.Usages, certSign); err != nil {
+	if i.Usages, err = pki.ParseUsages(r.Usages, certSign, csr.PublicKey); err != nil {
 		return nil, err
 	}
 	i.Duration, i.IsCA = r.Duration, r.IsCA

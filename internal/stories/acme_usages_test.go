@@ -48,3 +48,25 @@ func TestCALeavesUsageOut(t *testing.T) {
 		t.Errorf("%v, cause %+v", err, crt.Status.Cause)
 	}
 }
+
+// TestACMETakesNoMLDSA: a request with an ML-DSA key to an issuer where another program signs fails at once, in words.
+func TestACMETakesNoMLDSA(t *testing.T) {
+	t.Parallel()
+	w := newACMEWorld(t, nil)
+	w.Run(t, w.Config())
+	crt := certificate(w.World, "web", "acme", "web.example.com")
+	crt.Spec.PrivateKey.Algorithm = certmanagerv1.MLDSA44KeyAlgorithm
+	w.Create(t, w.issuer(), crt)
+	rig.Eventually(t, "the Certificate says why", func(ctx context.Context) string {
+		if err := w.Get(ctx, "web", crt); err != nil {
+			return err.Error()
+		}
+		if c := crt.Status.Cause; c == nil || !strings.Contains(c.Message, "an issuer of the type acme takes no ML-DSA keys") {
+			return fmt.Sprintf("cause %+v", c)
+		}
+		return ""
+	})
+	if orders := w.orders(t); len(orders) > 0 {
+		t.Errorf("%d Orders were made", len(orders))
+	}
+}

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,8 @@ type CertificateList struct {
 // +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !has(self.renewBeforePercentage)`,message="renewBefore and renewBeforePercentage exclude each other: remove one",fieldPath=".renewBefore"
 // +kubebuilder:validation:XValidation:rule=`!has(self.renewBefore) || !self.renewBefore.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || has(self.duration) && !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.renewBefore) < duration(has(self.duration) ? self.duration : '2160h')`,message="renewBefore: must be less than duration, which is 2160h where it is not set",fieldPath=".renewBefore"
 // +kubebuilder:validation:XValidation:rule=`!has(self.renewBeforePercentage) || !has(self.duration) || !self.duration.matches(r'^([0-9]+([.][0-9]*)?(ns|us|ms|s|m|h))+$') || duration(self.duration).getSeconds() * self.renewBeforePercentage >= 30000`,message="renewBeforePercentage: comes to less than 5m of the duration, and renewBefore has to be at least 5m: use a larger one",fieldPath=".renewBeforePercentage"
-// +kubebuilder:validation:XValidation:rule=`!has(self.signatureAlgorithm) || (has(self.privateKey) && has(self.privateKey.algorithm) ? self.privateKey.algorithm : 'RSA') == (self.signatureAlgorithm == 'PureEd25519' ? 'Ed25519' : self.signatureAlgorithm.startsWith('ECDSA') ? 'ECDSA' : 'RSA')`,message="signatureAlgorithm: must belong to privateKey.algorithm, which is RSA where it is not set",fieldPath=".signatureAlgorithm"
+// +kubebuilder:validation:XValidation:rule=`!has(self.signatureAlgorithm) || (has(self.privateKey) && has(self.privateKey.algorithm) ? self.privateKey.algorithm : 'RSA') == (self.signatureAlgorithm.startsWith('Pure') ? self.signatureAlgorithm.substring(4) : self.signatureAlgorithm.startsWith('ECDSA') ? 'ECDSA' : 'RSA')`,message="signatureAlgorithm: must belong to privateKey.algorithm, which is RSA where it is not set",fieldPath=".signatureAlgorithm"
+// +kubebuilder:validation:XValidation:rule=`!has(self.privateKey) || !has(self.privateKey.algorithm) || !self.privateKey.algorithm.startsWith('MLDSA') || !has(self.usages) || !self.usages.exists(u, u in ['key encipherment', 'data encipherment', 'key agreement', 'encipher only', 'decipher only'])`,message="usages: an ML-DSA key only signs: remove encipherment and key agreement",fieldPath=".usages"
 // +kubebuilder:validation:XValidation:rule=`!has(self.nameConstraints) || has(self.isCA) && self.isCA`,message="nameConstraints: only a certificate authority has them: set isCA to true, or remove them",fieldPath=".nameConstraints"
 type CertificateSpec struct {
 	// Subject of the certificate beside its common name.
@@ -169,7 +171,7 @@ type CertificateSpec struct {
 	// +optional
 	IsCA bool `json:"isCA,omitempty"`
 
-	// What the key may be used for. By default digital signature and key encipherment.
+	// What the key may be used for. By default digital signature and, unless it is an ML-DSA key, key encipherment.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -417,24 +419,32 @@ const (
 // CertificatePrivateKey says how a private key is made, and when anew.
 // +kubebuilder:validation:XValidation:rule=`has(self.algorithm) && self.algorithm != 'RSA' || !has(self.size) || self.size == 0 || self.size >= 2048 && self.size <= 8192`,message="privateKey.size: for RSA use 2048 to 8192",fieldPath=".size"
 // +kubebuilder:validation:XValidation:rule=`!has(self.algorithm) || self.algorithm != 'ECDSA' || !has(self.size) || self.size in [0, 256, 384, 521]`,message="privateKey.size: for ECDSA use 256, 384 or 521",fieldPath=".size"
+// +kubebuilder:validation:XValidation:rule=`!has(self.algorithm) || !self.algorithm.startsWith('MLDSA') || !has(self.size) || self.size == 0`,message="privateKey.size: an ML-DSA key has one size: remove it",fieldPath=".size"
+// +kubebuilder:validation:XValidation:rule=`!has(self.algorithm) || !self.algorithm.startsWith('MLDSA') || !has(self.encoding) || self.encoding != 'PKCS1'`,message="privateKey.encoding: an ML-DSA key is always PKCS8",fieldPath=".encoding"
 type CertificatePrivateKey struct {
 	// Always (the default) makes a new key at each issuance; Never keeps the one that there is.
 	// +optional
 	RotationPolicy PrivateKeyRotationPolicy `json:"rotationPolicy,omitempty"`
 
-	// Encoding of the key in the Secret: PKCS1 (the default; SEC 1 for ECDSA) or PKCS8. Ed25519 is
-	// always PKCS8.
+	// Encoding of the key in the Secret: PKCS1 (the default; SEC 1 for ECDSA) or PKCS8. Ed25519 and
+	// ML-DSA are always PKCS8.
 	// +optional
 	Encoding PrivateKeyEncoding `json:"encoding,omitempty"`
 
-	// Algorithm of the key. RSA by default.
+	// Algorithm of the key. RSA by default. MLDSA44, MLDSA65 and MLDSA87 (FIPS 204) are for CA and SelfSigned issuers,
+	// and for TLS 1.3.
 	// +optional
 	Algorithm PrivateKeyAlgorithm `json:"algorithm,omitempty"`
 
 	// Size of the key in bits. RSA: 2048 (the default) to 8192. ECDSA: 256 (the default), 384 or 521.
-	// Ed25519 has only one.
+	// Ed25519 and ML-DSA have only one.
 	// +optional
 	Size int `json:"size,omitempty"`
+}
+
+// OnlySigns reports whether such a key signs, and does nothing else: one of ML-DSA (RFC 9881 §5). Nil does not.
+func (k *CertificatePrivateKey) OnlySigns() bool {
+	return k != nil && strings.HasPrefix(string(k.Algorithm), "MLDSA")
 }
 
 // PrivateKeyRotationPolicy says when a private key is made anew.
@@ -458,7 +468,7 @@ const (
 )
 
 // PrivateKeyAlgorithm names the algorithm of a private key.
-// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519
+// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519;MLDSA44;MLDSA65;MLDSA87
 type PrivateKeyAlgorithm string
 
 // The key algorithms. Empty means RSA.
@@ -466,10 +476,13 @@ const (
 	RSAKeyAlgorithm     PrivateKeyAlgorithm = "RSA"
 	ECDSAKeyAlgorithm   PrivateKeyAlgorithm = "ECDSA"
 	Ed25519KeyAlgorithm PrivateKeyAlgorithm = "Ed25519"
+	MLDSA44KeyAlgorithm PrivateKeyAlgorithm = "MLDSA44"
+	MLDSA65KeyAlgorithm PrivateKeyAlgorithm = "MLDSA65"
+	MLDSA87KeyAlgorithm PrivateKeyAlgorithm = "MLDSA87"
 )
 
 // SignatureAlgorithm names an algorithm that signs a request.
-// +kubebuilder:validation:Enum=SHA256WithRSA;SHA384WithRSA;SHA512WithRSA;ECDSAWithSHA256;ECDSAWithSHA384;ECDSAWithSHA512;PureEd25519
+// +kubebuilder:validation:Enum=SHA256WithRSA;SHA384WithRSA;SHA512WithRSA;ECDSAWithSHA256;ECDSAWithSHA384;ECDSAWithSHA512;PureEd25519;PureMLDSA44;PureMLDSA65;PureMLDSA87
 type SignatureAlgorithm string
 
 // The signature algorithms.
@@ -481,6 +494,9 @@ const (
 	ECDSAWithSHA384 SignatureAlgorithm = "ECDSAWithSHA384"
 	ECDSAWithSHA512 SignatureAlgorithm = "ECDSAWithSHA512"
 	PureEd25519     SignatureAlgorithm = "PureEd25519"
+	PureMLDSA44     SignatureAlgorithm = "PureMLDSA44"
+	PureMLDSA65     SignatureAlgorithm = "PureMLDSA65"
+	PureMLDSA87     SignatureAlgorithm = "PureMLDSA87"
 )
 
 // CertificateAdditionalOutputFormat is one further form of certificate and key.

@@ -33,7 +33,7 @@ const (
 	UsageNetscapeSGC       KeyUsage = "netscape sgc"
 )
 
-// DefaultKeyUsages returns the usages that an empty list means.
+// DefaultKeyUsages returns the usages that an empty list means, for keys that do more than sign.
 func DefaultKeyUsages() []KeyUsage {
 	return []KeyUsage{UsageDigitalSignature, UsageKeyEncipherment}
 }

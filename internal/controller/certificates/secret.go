@@ -46,7 +46,7 @@ func (r *certificates) storeTemporary(ctx context.Context, state *certificate.St
 	if err != nil {
 		return err
 	}
-	usages, err := pki.ParseUsages(a.Request.Spec.Usages, a.Request.Spec.IsCA)
+	usages, err := pki.ParseUsages(a.Request.Spec.Usages, a.Request.Spec.IsCA, csr.PublicKey)
 	if err != nil {
 		return err
 	}

@@ -132,9 +132,6 @@ func (k *certificateRequests) observe(object client.Object) *observation {
 		CSR: cr.Spec.Request, Duration: durationOr(asked), IsCA: cr.Spec.IsCA, Usages: cr.Spec.Usages,
 		PrivateKeySecretName: cr.Annotations[certmanagerv1.PrivateKeySecretNameAnnotation],
 	}
-	if len(o.sign.Usages) == 0 {
-		o.sign.Usages = certmanagerv1.DefaultKeyUsages()
-	}
 	return o
 }
 

@@ -152,9 +152,6 @@ func (k *signingRequests) observe(object client.Object) *observation {
 }
 
 func usagesOf(in []certificatesv1.KeyUsage) []certmanagerv1.KeyUsage {
-	if len(in) == 0 {
-		return certmanagerv1.DefaultKeyUsages()
-	}
 	out := make([]certmanagerv1.KeyUsage, 0, len(in))
 	for _, u := range in {
 		out = append(out, certmanagerv1.KeyUsage(u))

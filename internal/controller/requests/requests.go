@@ -252,13 +252,17 @@ func asked(o *observation) string {
 
 // disagreement is request.Disagreement in the words of the issuer's type.
 func disagreement(o *observation) error {
-	reason := request.ReasonSigningError
-	if signer.TypeOf(o.issuer.GetSpec()) == signer.TypeSelfSigned {
-		reason = "ErrorGenerating"
-	}
-	return request.Disagreement(request.Asked{
+	asked := request.Asked{
 		CSR: o.sign.CSR, IsCA: o.sign.IsCA, Usages: o.sign.Usages, CertSign: o.sign.SourceKind == certmanagerv1.CertificateRequestKind,
-	}, reason)
+	}
+	switch t := signer.TypeOf(o.issuer.GetSpec()); t {
+	case signer.TypeSelfSigned:
+		return request.Disagreement(asked, "ErrorGenerating")
+	case signer.TypeCA:
+	default:
+		asked.Server = string(t)
+	}
+	return request.Disagreement(asked, request.ReasonSigningError)
 }
 
 // record completes a plan with the write of a verdict.

@@ -372,7 +372,7 @@ func (w *world) temporary(a Action) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages(w.crt.Spec.Usages, false)
+	usages, err := pki.ParseUsages(w.crt.Spec.Usages, false, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

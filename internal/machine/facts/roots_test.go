@@ -23,7 +23,7 @@ func rootSecret(t *testing.T, now time.Time, hours int, further ...*x509.Certifi
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages[string](nil, true)
+	usages, err := pki.ParseUsages[string](nil, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ const (
 	ReasonNotAllowed = "CAInjectionNotAllowed" // the source may not be used
 	ReasonNoCA       = "CANotAvailable"        // the source has no CA
 	ReasonPartly     = "CAPartlyUsable"        // some of the source is left out
+	ReasonNewKey     = "CAKeyMayBeUnknown"     // older API servers do not know the kind of the key
 	ReasonNowhere    = "CAInjectionImpossible" // the injectable has no place for a CA
 	ReasonTooLarge   = "CABundleTooLarge"      // a bundle cannot be merged, or old CAs were taken out of it
 	ReasonDropped    = "OldCADropped"          // CAs were dropped that have left the source
@@ -158,6 +160,10 @@ func Decide(s State, now time.Time) Action {
 	if action.Say == nil && len(usable) < len(merge(time.Time{}, ca.certs))+ca.strange {
 		action.Say = &Event{Reason: ReasonPartly, Message: fmt.Sprintf(
 			"the CA of %s has parts that are left out: PEM blocks that are no certificates, or certificates that have expired", source)}
+	}
+	if action.Say == nil && slices.ContainsFunc(usable, func(c *x509.Certificate) bool { return pki.IsMLDSA(c.PublicKey) }) {
+		action.Say = &Event{Reason: ReasonNewKey, Message: fmt.Sprintf("the CA of %s has an ML-DSA key: an API server that was built with Go before 1.27, "+
+			"such as those of Kubernetes 1.36, does not know such keys, and does not call a server with a certificate of this CA", source)}
 	}
 	return action
 }

@@ -19,6 +19,8 @@ type Asked struct {
 	// CertSign says that IsCA implies the usage cert sign: it does for CertificateRequests only
 	// (spec §4.4).
 	CertSign bool
+	// Server is the type of the issuer where another program signs, which takes no ML-DSA keys; empty for others.
+	Server string
 }
 
 // Disagreement says where the PKCS#10 request contradicts what the request says; nil if it does not. Some issuers hand
@@ -38,7 +40,10 @@ func Disagreement(a Asked, reason string) error {
 }
 
 func (a Asked) against(csr *x509.CertificateRequest) error {
-	usages, err := pki.ParseUsages(a.Usages, a.IsCA && a.CertSign)
+	if a.Server != "" && pki.IsMLDSA(csr.PublicKey) {
+		return fmt.Errorf("an issuer of the type %s takes no ML-DSA keys: take a CA or SelfSigned issuer, or another privateKey.algorithm", a.Server)
+	}
+	usages, err := pki.ParseUsages(a.Usages, a.IsCA && a.CertSign, csr.PublicKey)
 	if err != nil {
 		return err
 	}

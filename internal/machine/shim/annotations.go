@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"crypto/mldsa"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ var bareAddress = regexp.MustCompile(`^("[^"]*"|[^@<>,;:\\\s"]+)@[^@<>,;\s"]+$`)
 type reader struct {
 	annotations map[string]string
 	problems    []string
+	usages      []string // that the annotation about them names
 }
 
 // annotate sets the fields of a Certificate that annotations ask for, and says which annotations are wrong.
@@ -106,14 +108,14 @@ func (r *reader) names(spec *certmanagerv1.CertificateSpec) {
 		}
 		return nil
 	})
-	usages := r.list(certmanagerv1.IngressUsagesAnnotation, func(entry string) error {
-		_, err := pki.ParseUsages([]string{short(entry)}, false)
+	r.usages = r.list(certmanagerv1.IngressUsagesAnnotation, func(entry string) error {
+		_, err := pki.ParseUsages([]string{short(entry)}, false, nil)
 		return err
 	})
-	if len(usages) > 0 {
+	if len(r.usages) > 0 {
 		spec.Usages = nil
 	}
-	for _, usage := range usages {
+	for _, usage := range r.usages {
 		spec.Usages = append(spec.Usages, certmanagerv1.KeyUsage(usage))
 	}
 }
@@ -208,15 +210,26 @@ func (r *reader) key(spec *certmanagerv1.CertificateSpec) {
 			return nil
 		})
 	}
-	one(certmanagerv1.IngressKeyAlgorithmAnnotation, func(s string) { key.Algorithm = certmanagerv1.PrivateKeyAlgorithm(s) }, pki.RSA, pki.ECDSA, pki.Ed25519)
+	one(certmanagerv1.IngressKeyAlgorithmAnnotation, func(s string) { key.Algorithm = certmanagerv1.PrivateKeyAlgorithm(s) },
+		pki.RSA, pki.ECDSA, pki.Ed25519, pki.MLDSA44, pki.MLDSA65, pki.MLDSA87)
 	one(certmanagerv1.IngressKeyEncodingAnnotation, func(s string) { key.Encoding = certmanagerv1.PrivateKeyEncoding(s) },
 		string(certmanagerv1.PKCS1), string(certmanagerv1.PKCS8))
+	if key.OnlySigns() {
+		key.Encoding = certmanagerv1.PKCS8 // the only one
+		if r.annotations[certmanagerv1.IngressUsagesAnnotation] == "" {
+			spec.Usages = []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature}
+		}
+		r.each(certmanagerv1.IngressUsagesAnnotation, func(string) error {
+			_, err := pki.ParseUsages(r.usages, false, &mldsa.PublicKey{})
+			return err
+		})
+	}
 	one(certmanagerv1.IngressKeyRotationPolicyAnnotation, func(s string) { key.RotationPolicy = certmanagerv1.PrivateKeyRotationPolicy(s) },
 		string(certmanagerv1.RotationPolicyNever), string(certmanagerv1.RotationPolicyAlways))
 	r.each(certmanagerv1.IngressKeySizeAnnotation, func(value string) error {
 		size, err := strconv.Atoi(value)
 		switch {
-		case key.Algorithm == certmanagerv1.Ed25519KeyAlgorithm:
+		case key.Algorithm == certmanagerv1.Ed25519KeyAlgorithm, key.OnlySigns():
 			return nil // there is one size only
 		case key.Algorithm == certmanagerv1.ECDSAKeyAlgorithm:
 			if err != nil || size != 256 && size != 384 && size != 521 {

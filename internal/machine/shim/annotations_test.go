@@ -46,6 +46,8 @@ func TestAnnotations(t *testing.T) {
 		"cert-manager.io/private-key-size=4096", "cert-manager.io/private-key-size=1024", "cert-manager.io/private-key-size=big",
 		"cert-manager.io/private-key-algorithm=ECDSA|cert-manager.io/private-key-size=384", "cert-manager.io/private-key-algorithm=ECDSA|cert-manager.io/private-key-size=2048",
 		"cert-manager.io/private-key-algorithm=Ed25519|cert-manager.io/private-key-size=7",
+		"cert-manager.io/private-key-algorithm=MLDSA65|cert-manager.io/private-key-size=7", "cert-manager.io/private-key-algorithm=MLDSA44|cert-manager.io/private-key-encoding=PKCS1",
+		"cert-manager.io/private-key-algorithm=MLDSA65|cert-manager.io/usages=server auth", "cert-manager.io/private-key-algorithm=MLDSA65|cert-manager.io/usages=server auth,key agreement",
 		`cert-manager.io/secret-template={"annotations":{"a":"b"},"labels":{"c":"d"}}`, `cert-manager.io/secret-template={"data":{}}`,
 		`cert-manager.io/secret-template={} {}`, `cert-manager.io/secret-template={}}`, `cert-manager.io/secret-template={"annotations":{"cert-manager.io/x":"y"}}`, "cert-manager.io/secret-template=x",
 		"cert-manager.io/duration=x|cert-manager.io/ip-sans=x|cert-manager.io/subject-countries=\"|cert-manager.io/subject-organizations=\"",

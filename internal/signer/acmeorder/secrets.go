@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -60,7 +61,7 @@ func (l *look) readKeys(ctx context.Context) error {
 	if !ok {
 		return fault.Pending(reason, "Secret %s has no entry %q with the account's private key: add it, or delete the Secret to have a new account made", where, entry)
 	}
-	if l.current, err = pki.DecodePrivateKey(text); err != nil {
+	if l.current, err = accountKey(text); err != nil {
 		return fault.Pending(reason, "Secret %s: %w: correct the entry %q, or delete the Secret to have a new account made", where, err, entry)
 	}
 	l.secret = secret
@@ -68,10 +69,19 @@ func (l *look) readKeys(ctx context.Context) error {
 	if text, ok = secret.Data[l.nextEntry()]; !ok || secret.Annotations[acmev1.AccountKeyRotationAnnotation] == "" {
 		return nil
 	}
-	if l.next, err = pki.DecodePrivateKey(text); err != nil {
+	if l.next, err = accountKey(text); err != nil {
 		return fault.Pending(reason, "Secret %s: %w: the entry %q holds a key that takes the place of the account's; remove it", where, err, l.nextEntry())
 	}
 	return nil
+}
+
+// accountKey reads the key of an account. ACME has no name for signatures by ML-DSA.
+func accountKey(text []byte) (crypto.Signer, error) {
+	key, err := pki.DecodePrivateKey(text)
+	if err == nil && pki.IsMLDSA(key.Public()) {
+		return nil, errors.New("an ML-DSA key cannot be that of an account: use RSA, ECDSA or Ed25519")
+	}
+	return key, err
 }
 
 // newSecret returns the Secret with an account key.

@@ -88,7 +88,7 @@ func newAuthorityWith(t testing.TB, cn string, isCA, certSign bool, parent *auth
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages[string](nil, certSign)
+	usages, err := pki.ParseUsages[string](nil, certSign, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,8 +63,10 @@ const (
 	// bytesPerByte is how many bytes a byte of a certificate takes once it is parsed.
 	bytesPerByte = 8
 	// bytesPerKeyByte is how many bytes an RSA key takes for each byte of its modulus: primes, exponents, and what is
-	// computed of them beforehand. Other keys are small.
+	// computed of them beforehand.
 	bytesPerKeyByte = 16
+	// bytesPerMLDSAKey is how many bytes an ML-DSA key takes, of any parameter set. Other keys are small.
+	bytesPerMLDSAKey = 92 << 10
 )
 
 // size is how many bytes the certificates and the key take. The root that was verified may be in ca.crt alone.
@@ -78,6 +80,8 @@ func (p *keyPair) size() (n int) {
 	}
 	if key, is := p.key.Public().(*rsa.PublicKey); is {
 		n += bytesPerKeyByte * key.Size()
+	} else if pki.IsMLDSA(p.key.Public()) {
+		n += bytesPerMLDSAKey
 	}
 	return n
 }

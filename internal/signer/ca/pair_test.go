@@ -29,4 +29,10 @@ func TestAllOfAPairCounts(t *testing.T) {
 	if got, want := pair.size(), certificates+bytesPerKeyByte*2048/8; got != want {
 		t.Errorf("with an RSA key %d bytes, want %d", got, want)
 	}
+	if pair.key, err = pki.GenerateKey(pki.KeySpec{Algorithm: pki.MLDSA44}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pair.size(), certificates+bytesPerMLDSAKey; got != want {
+		t.Errorf("with an ML-DSA key %d bytes, want %d", got, want)
+	}
 }

@@ -330,7 +330,7 @@ func issue(t testing.TB, cn string, isCA bool, key crypto.Signer, parent *x509.C
 }
 
 func issueFor(csr *x509.CertificateRequest, isCA bool, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, error) {
-	usages, err := pki.ParseUsages([]certmanagerv1.KeyUsage{certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth}, isCA)
+	usages, err := pki.ParseUsages([]certmanagerv1.KeyUsage{certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth}, isCA, nil)
 	if err != nil {
 		return nil, err
 	}

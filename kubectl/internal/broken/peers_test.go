@@ -153,7 +153,7 @@ func sign(request []byte, by *corev1.Secret) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	usages, err := pki.ParseUsages[string](nil, false)
+	usages, err := pki.ParseUsages[string](nil, false, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
 )
 
 // wanted is the Certificate that says what to ask for: that of the file, or one that the flags make.
@@ -119,11 +120,14 @@ func newKubernetes(asked *certmanagerv1.CertificateRequest) (request, error) {
 	case ref.KindOrDefault() == cmmeta.ClusterIssuerKind:
 		signer = "clusterissuers." + certmanagerv1.GroupName + "/" + ref.Name
 	}
-	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
-	if len(asked.Spec.Usages) > 0 {
-		usages = nil
+	wanted := asked.Spec.Usages
+	if csr, err := pki.ParseCSR(asked.Spec.Request); err == nil && len(wanted) == 0 && pki.IsMLDSA(csr.PublicKey) {
+		wanted = []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature}
+	} else if len(wanted) == 0 {
+		wanted = certmanagerv1.DefaultKeyUsages()
 	}
-	for _, u := range asked.Spec.Usages {
+	var usages []certificatesv1.KeyUsage
+	for _, u := range wanted {
 		usages = append(usages, certificatesv1.KeyUsage(u))
 	}
 	if asked.Spec.Duration != nil {

@@ -122,7 +122,7 @@ func secretOf(t *testing.T, crt *certmanagerv1.Certificate, from time.Time) *cor
 	if err != nil {
 		t.Fatal(err)
 	}
-	usages, err := pki.ParseUsages[string](nil, false)
+	usages, err := pki.ParseUsages[string](nil, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,12 +61,16 @@ func (k *checker) authority(ctx context.Context, spec *certmanagerv1.CAIssuer) p
 // allowed returns an error if the certificates of a CA do not allow a certificate for the spec. The CA issuer checks
 // that after it has signed; here a certificate with a key that nobody keeps takes the place of the signed one.
 func allowed(spec *certmanagerv1.CertificateSpec, authority []*x509.Certificate, now time.Time, duration time.Duration) error {
-	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	kind := pki.KeySpec{Algorithm: pki.ECDSA}
+	if spec.PrivateKey.OnlySigns() { // which allows other usages
+		kind.Algorithm = string(spec.PrivateKey.Algorithm)
+	}
+	key, err := pki.GenerateKey(kind)
 	if err != nil {
 		return err
 	}
 	wanted := certificate.CSRTemplateOf(spec)
-	wanted.SignatureAlgorithm = "" // that of another kind of key
+	wanted.SignatureAlgorithm = "" // which may be that of another kind of key
 	text, err := pki.CreateCSR(wanted, key)
 	if err != nil {
 		return err
@@ -75,7 +79,7 @@ func allowed(spec *certmanagerv1.CertificateSpec, authority []*x509.Certificate,
 	if err != nil {
 		return err
 	}
-	usages, err := pki.ParseUsages(spec.Usages, spec.IsCA)
+	usages, err := pki.ParseUsages(spec.Usages, spec.IsCA, key.Public())
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,11 @@ func (k *checker) check(ctx context.Context, in input) preflight.Report {
 	k.add(k.secret(ctx))
 	if k.findIssuer(ctx) {
 		switch spec := k.issuer.GetSpec(); {
+		case k.certificate.Spec.PrivateKey.OnlySigns() && spec.CA == nil && spec.SelfSigned == nil:
+			k.add(preflight.Finding{
+				Check: "limits", Subject: "key", Outcome: preflight.Failed, Message: "an issuer of this type takes no ML-DSA keys",
+				WhatToDo: "Take a CA or SelfSigned issuer, or another spec.privateKey.algorithm",
+			})
 		case spec.ACME != nil:
 			k.acme(ctx, spec.ACME)
 		case spec.CA != nil:

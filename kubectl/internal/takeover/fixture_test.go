@@ -216,7 +216,7 @@ func (f *fixture) sign(r *certmanagerv1.CertificateRequest, notBefore time.Time)
 	t := f.t
 	t.Helper()
 	csr := must(pki.DecodeCSR(r.Spec.Request))(t)
-	usages := must(pki.ParseUsages(r.Spec.Usages, r.Spec.IsCA))(t)
+	usages := must(pki.ParseUsages(r.Spec.Usages, r.Spec.IsCA, nil))(t)
 	i := pki.Issuance{NotBefore: notBefore, Duration: certmanagerv1.DefaultCertificateDuration, IsCA: r.Spec.IsCA, Usages: usages}
 	if r.Spec.Duration != nil {
 		i.Duration = r.Spec.Duration.Duration

@@ -3,6 +3,7 @@ package takeover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -10,9 +11,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cli"
 	"chancery.dev/internal/rig/slow"
 )
@@ -215,4 +219,38 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("Chancery does not start: %+v", f)
 		}
 	}
+}
+
+// TestRollbackNamesWhatIsLost: cert-manager's definitions refuse ML-DSA keys, so rollback names the Certificates with
+// such keys, and goes back only if it is forced to.
+func TestRollbackNamesWhatIsLost(t *testing.T) {
+	t.Parallel()
+	o := newOriginal(t)
+	o.startPods()
+	o.leader(t, false)
+	settled(o)
+	if out, code := o.run("apply", "--image="+ourImage); code != 0 {
+		t.Fatalf("apply ended with %d:\n%s", code, out)
+	}
+	for i := range maxNamed + 2 {
+		crt := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("new-%02d", i)}}
+		crt.Spec = certmanagerv1.CertificateSpec{
+			SecretName: crt.Name, CommonName: "x", IssuerRef: cmmeta.IssuerReference{Name: "none"},
+			PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.MLDSA65KeyAlgorithm},
+		}
+		if err := o.client.Create(t.Context(), crt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, code := o.run("rollback")
+	if code != 1 || !strings.Contains(out, "default/new-00, ") || !strings.Contains(out, "default/new-09, 2 others: ") || !strings.Contains(out, "--force") {
+		t.Fatalf("rollback ended with %d:\n%s", code, out)
+	}
+	if got := o.reported(2).about(aboutInstallation); !strings.Contains(got, "runs Chancery already") {
+		t.Errorf("rollback has changed something: %s", got)
+	}
+	if out, code := o.run("rollback", "--force"); code != 0 {
+		t.Fatalf("rollback --force ended with %d:\n%s", code, out)
+	}
+	o.leader(t, false)
 }

@@ -12,10 +12,15 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 )
 
 // lastUndone is the last step of rollback: what was saved may go then.
 const lastUndone = "restore everything else"
+
+// maxNamed is how many Certificates are named that cert-manager cannot keep.
+const maxNamed = 10
 
 // rollback restores what was there before apply.
 func rollback(ctx context.Context, c cluster, rc *rest.Config, o *options, out io.Writer) error {
@@ -30,6 +35,11 @@ func rollback(ctx context.Context, c cluster, rc *rest.Config, o *options, out i
 	if slices.Contains(r.Done, saveStep) && !slices.Contains(r.Undone, lastUndone) {
 		if err := run.remember(ctx); err != nil {
 			return err
+		}
+		if len(r.Undone) == 0 && !o.force {
+			if err := c.unknownKeys(ctx); err != nil {
+				return err
+			}
 		}
 		// The webhook answers before it is asked again, and the API server goes on validating until it is.
 		if err := run.take(ctx, []step{
@@ -50,6 +60,29 @@ func rollback(ctx context.Context, c cluster, rc *rest.Config, o *options, out i
 	}
 	run.say("cert-manager runs as before")
 	return nil
+}
+
+// unknownKeys returns an error that names the Certificates whose keys cert-manager does not know.
+func (c cluster) unknownKeys(ctx context.Context) error {
+	list, names := &certmanagerv1.CertificateList{}, []string(nil)
+	if err := c.pages(ctx, list, func() {
+		for i := range list.Items {
+			if crt := &list.Items[i]; crt.Spec.PrivateKey.OnlySigns() {
+				names = append(names, crt.Namespace+"/"+crt.Name)
+			}
+		}
+	}); err != nil {
+		return fmt.Errorf("find Certificates with keys that cert-manager does not know: %w. --force goes back all the same", err)
+	}
+	switch more := len(names) - maxNamed; {
+	case len(names) == 0:
+		return nil
+	case more > 0:
+		names = append(names[:maxNamed], fmt.Sprintf("%d others", more))
+	}
+	return fmt.Errorf("cert-manager knows no ML-DSA keys, and refuses each write of the Certificates %s: "+
+		"give them another privateKey.algorithm first, by an annotation where an Ingress or a Gateway makes them, or go back all the same with --force",
+		strings.Join(names, ", "))
 }
 
 func isHook(o object) bool { return strings.HasSuffix(o.gvk.Kind, "WebhookConfiguration") }

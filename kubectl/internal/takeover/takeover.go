@@ -33,6 +33,8 @@ type options struct {
 	// image is that of chancery, dnsImage that of chancery-dns; may be empty.
 	image, dnsImage string
 	keepInjector    bool
+	// force goes back although cert-manager cannot keep some Certificates.
+	force bool
 	// timeout bounds each wait for Pods.
 	timeout  time.Duration
 	progress *plugin.Progress
@@ -158,6 +160,7 @@ as they are. Run it again after it was ended: it goes on where it was.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.change(cmd, streams, rollback) },
 	}
 	o.addTimeout(cmd)
+	cmd.Flags().BoolVar(&o.force, "force", false, "go back also if there are Certificates that cert-manager cannot keep")
 	return cmd
 }
 

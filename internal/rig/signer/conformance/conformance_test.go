@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestCA(t *testing.T) {
 	w := rig.NewWorld(t)
 	w.Run(t, w.Config())
 	roots := x509.NewCertPool()
-	for _, algorithm := range []string{pki.RSA, pki.ECDSA, pki.Ed25519} {
+	for _, algorithm := range []string{pki.RSA, pki.ECDSA, pki.Ed25519, pki.MLDSA87} {
 		t.Run(algorithm, func(t *testing.T) {
 			root := newAuthority(t, "root", algorithm, nil)
 			authority := root
@@ -46,7 +47,7 @@ func TestCA(t *testing.T) {
 				authority = newAuthority(t, "intermediate", algorithm, root)
 			}
 			roots.AddCert(root.cert)
-			name := "ca-" + map[string]string{pki.RSA: "rsa", pki.ECDSA: "ecdsa", pki.Ed25519: "ed25519"}[algorithm]
+			name := "ca-" + strings.ToLower(algorithm)
 			w.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{
 				cmmeta.TLSCertKey: pki.EncodeCertificates(authority.cert), cmmeta.TLSPrivateKeyKey: authority.key, cmmeta.TLSCAKey: pki.EncodeCertificates(root.cert),
 			}})
@@ -129,7 +130,7 @@ func newAuthority(t *testing.T, name, algorithm string, parent *authority) *auth
 	must(err)
 	csr, err := pki.DecodeCSR(csrPEM)
 	must(err)
-	usages, err := pki.ParseUsages[string](nil, true)
+	usages, err := pki.ParseUsages[string](nil, true, key.Public())
 	must(err)
 	template, err := pki.NewTemplate(csr, pki.Issuance{NotBefore: time.Now(), Duration: 24 * time.Hour, IsCA: true, Usages: usages})
 	must(err)
