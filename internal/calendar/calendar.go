@@ -52,47 +52,45 @@ const (
 	baseline   = "CA/Browser Forum, ballot SC-081v3"
 )
 
-// CAs are all that are listed.
-func CAs() []CA {
-	last := Terms{date(2029, time.March, 15), 47 * day, 10 * day, baseline}
-	return []CA{
-		{"Let's Encrypt", "acme-v02.api.letsencrypt.org", []Profile{
-			{"classic", []Terms{
-				{time.Time{}, 90 * day, 30 * day, lifetimes},
-				{date(2027, time.February, 10), 64 * day, 10 * day, lifetimes},
-				{date(2028, time.February, 16), 45 * day, 7 * time.Hour, lifetimes},
-			}, date(2026, time.February, 11), clientAuth, false},
-			{"tlsserver", []Terms{{date(2026, time.May, 13), 45 * day, 0, lifetimes}}, time.Time{}, clientAuth, false},
-			{"shortlived", []Terms{{time.Time{}, 160 * time.Hour, 0, profiles}}, time.Time{}, clientAuth, false},
-		}},
-		{"Google Trust Services", "dv.acme-v02.api.pki.goog", []Profile{{
-			Terms: []Terms{
-				{time.Time{}, 90 * day, 0, "https://developers.google.com/public-key-infrastructure/faq/get-short-lived-certificates"}, last,
-			},
-			ServersOnly: date(2026, time.April, 13), Refuses: true, Source: "https://developers.google.com/public-key-infrastructure/updates/may2025-clientauth",
-		}}},
-		{"DigiCert", "acme.digicert.com", []Profile{{
-			Terms: []Terms{
-				{date(2026, time.March, 15), 200 * day, 200 * day, baseline}, {date(2027, time.March, 15), 100 * day, 100 * day, baseline}, last,
-			},
-			ServersOnly: date(2027, time.March, 1),
-			Source:      "https://knowledge.digicert.com/alerts/sunsetting-client-authentication-eku-from-digicert-public-tls-certificates",
-		}}},
-	}
+// last are the terms of the last date that the forum has announced.
+var last = Terms{time.Date(2029, time.March, 15, 0, 0, 0, 0, time.UTC), 47 * day, 10 * day, baseline}
+
+// cas are made once: whoever reads metrics has each Certificate looked up.
+var cas = []CA{
+	{"Let's Encrypt", "acme-v02.api.letsencrypt.org", []Profile{
+		{"classic", []Terms{
+			{time.Time{}, 90 * day, 30 * day, lifetimes},
+			{time.Date(2027, time.February, 10, 0, 0, 0, 0, time.UTC), 64 * day, 10 * day, lifetimes},
+			{time.Date(2028, time.February, 16, 0, 0, 0, 0, time.UTC), 45 * day, 7 * time.Hour, lifetimes},
+		}, time.Date(2026, time.February, 11, 0, 0, 0, 0, time.UTC), clientAuth, false},
+		{"tlsserver", []Terms{{time.Date(2026, time.May, 13, 0, 0, 0, 0, time.UTC), 45 * day, 0, lifetimes}}, time.Time{}, clientAuth, false},
+		{"shortlived", []Terms{{time.Time{}, 160 * time.Hour, 0, profiles}}, time.Time{}, clientAuth, false},
+	}},
+	{"Google Trust Services", "dv.acme-v02.api.pki.goog", []Profile{{
+		Terms: []Terms{
+			{time.Time{}, 90 * day, 0, "https://developers.google.com/public-key-infrastructure/faq/get-short-lived-certificates"}, last,
+		},
+		ServersOnly: time.Date(2026, time.April, 13, 0, 0, 0, 0, time.UTC), Refuses: true,
+		Source: "https://developers.google.com/public-key-infrastructure/updates/may2025-clientauth",
+	}}},
+	{"DigiCert", "acme.digicert.com", []Profile{{
+		Terms: []Terms{
+			{time.Date(2026, time.March, 15, 0, 0, 0, 0, time.UTC), 200 * day, 200 * day, baseline},
+			{time.Date(2027, time.March, 15, 0, 0, 0, 0, time.UTC), 100 * day, 100 * day, baseline},
+			last,
+		},
+		ServersOnly: time.Date(2027, time.March, 1, 0, 0, 0, 0, time.UTC),
+		Source:      "https://knowledge.digicert.com/alerts/sunsetting-client-authentication-eku-from-digicert-public-tls-certificates",
+	}}},
 }
 
-func date(year int, month time.Month, d int) time.Time {
-	return time.Date(year, month, d, 0, 0, 0, 0, time.UTC)
-}
+// CAs are all that are listed. Nobody may write to them.
+func CAs() []CA { return cas }
 
 // Of returns the CA with a directory; false if it is not listed.
 func Of(directory string) (CA, bool) {
 	u, err := url.Parse(directory)
-	if err != nil {
-		return CA{}, false
-	}
-	cas := CAs()
-	i := slices.IndexFunc(cas, func(c CA) bool { return strings.EqualFold(c.Host, u.Hostname()) })
+	i := slices.IndexFunc(cas, func(c CA) bool { return err == nil && strings.EqualFold(c.Host, u.Hostname()) })
 	if i < 0 {
 		return CA{}, false
 	}

@@ -14,7 +14,7 @@ var constantCalls = []string{
 	"errors.New", "fmt.Errorf", // sentinels
 	"flag.Bool",                                                                                // of go test: only flag.Parse writes to it
 	"conversion.EqualitiesOrDie", "regexp.MustCompile", "strings.NewReplacer", "template.Must", // safe for concurrent use, never written
-	"netip.MustParseAddr", "netip.MustParsePrefix", // values
+	"netip.MustParseAddr", "netip.MustParsePrefix", "time.Date", // values
 	"sync.OnceFunc", "sync.OnceValue", "sync.OnceValues", // made once, the same for everybody
 }
 
