@@ -328,29 +328,34 @@ func PublicKeyFingerprint(public crypto.PublicKey) ([sha256.Size]byte, error) {
 	return sha256.Sum256(der), nil
 }
 
-// SignatureAlgorithmFor returns the signature algorithm that suits a key (spec
-// §2.3): a hash as strong as the key. It is an error if the key is of no kind we know.
+// signatures are the signature algorithms of the API, each with the kind of key that it needs. The first row of a kind
+// whose bits the key has is the algorithm that suits the key (spec §2.3): its hash is as strong as the key.
+var signatures = []struct {
+	name, key string
+	bits      int
+	algorithm x509.SignatureAlgorithm
+}{
+	{"SHA512WithRSA", RSA, 4096, x509.SHA512WithRSA},
+	{"SHA384WithRSA", RSA, 3072, x509.SHA384WithRSA},
+	{"SHA256WithRSA", RSA, 0, x509.SHA256WithRSA},
+	{"ECDSAWithSHA512", ECDSA, 521, x509.ECDSAWithSHA512},
+	{"ECDSAWithSHA384", ECDSA, 384, x509.ECDSAWithSHA384},
+	{"ECDSAWithSHA256", ECDSA, 0, x509.ECDSAWithSHA256},
+	{"PureEd25519", Ed25519, 0, x509.PureEd25519},
+	{"PureMLDSA44", MLDSA44, 0, x509.MLDSA44},
+	{"PureMLDSA65", MLDSA65, 0, x509.MLDSA65},
+	{"PureMLDSA87", MLDSA87, 0, x509.MLDSA87},
+}
+
+// SignatureAlgorithmFor returns the signature algorithm that suits a key; an error if the key is of no kind we know.
 func SignatureAlgorithmFor(public crypto.PublicKey) (x509.SignatureAlgorithm, error) {
 	algorithm, bits := describe(public)
-	switch {
-	case algorithm == RSA && bits >= 4096:
-		return x509.SHA512WithRSA, nil
-	case algorithm == RSA && bits >= 3072:
-		return x509.SHA384WithRSA, nil
-	case algorithm == RSA:
-		return x509.SHA256WithRSA, nil
-	case algorithm == ECDSA && bits == 521:
-		return x509.ECDSAWithSHA512, nil
-	case algorithm == ECDSA && bits == 384:
-		return x509.ECDSAWithSHA384, nil
-	case algorithm == ECDSA:
-		return x509.ECDSAWithSHA256, nil
+	for _, s := range signatures {
+		if s.key == algorithm && s.bits <= bits {
+			return s.algorithm, nil
+		}
 	}
-	pure, is := map[string]x509.SignatureAlgorithm{Ed25519: x509.PureEd25519, MLDSA44: x509.MLDSA44, MLDSA65: x509.MLDSA65, MLDSA87: x509.MLDSA87}[algorithm]
-	if !is {
-		return 0, fmt.Errorf("no signature algorithm for a %T", public)
-	}
-	return pure, nil
+	return 0, fmt.Errorf("no signature algorithm for a %T", public)
 }
 
 // signatureAlgorithm returns the algorithm of that name, or the one that suits the key.
@@ -358,26 +363,14 @@ func signatureAlgorithm(name string, public crypto.PublicKey) (x509.SignatureAlg
 	if name == "" {
 		return SignatureAlgorithmFor(public)
 	}
-	named, ok := map[string]struct {
-		family    string
-		algorithm x509.SignatureAlgorithm
-	}{
-		"SHA256WithRSA":   {RSA, x509.SHA256WithRSA},
-		"SHA384WithRSA":   {RSA, x509.SHA384WithRSA},
-		"SHA512WithRSA":   {RSA, x509.SHA512WithRSA},
-		"ECDSAWithSHA256": {ECDSA, x509.ECDSAWithSHA256},
-		"ECDSAWithSHA384": {ECDSA, x509.ECDSAWithSHA384},
-		"ECDSAWithSHA512": {ECDSA, x509.ECDSAWithSHA512},
-		"PureEd25519":     {Ed25519, x509.PureEd25519},
-		"PureMLDSA44":     {MLDSA44, x509.MLDSA44},
-		"PureMLDSA65":     {MLDSA65, x509.MLDSA65},
-		"PureMLDSA87":     {MLDSA87, x509.MLDSA87},
-	}[name]
-	if !ok {
-		return 0, fmt.Errorf("signature algorithm %q is unknown", name)
+	for _, s := range signatures {
+		if s.name != name {
+			continue
+		}
+		if family, _ := describe(public); family != s.key {
+			return 0, fmt.Errorf("signature algorithm %s needs an %s key, the key is %s: change signatureAlgorithm or privateKey.algorithm", name, s.key, family)
+		}
+		return s.algorithm, nil
 	}
-	if family, _ := describe(public); family != named.family {
-		return 0, fmt.Errorf("signature algorithm %s needs an %s key, the key is %s: change signatureAlgorithm or privateKey.algorithm", name, named.family, family)
-	}
-	return named.algorithm, nil
+	return 0, fmt.Errorf("signature algorithm %q is unknown", name)
 }

@@ -48,7 +48,7 @@ func CheckLimits(cert *x509.Certificate, authority []*x509.Certificate) error {
 
 func checkUsages(cert, ca *x509.Certificate) error {
 	allowed, err := extendedUsages(ca)
-	if err != nil || len(allowed) == 0 || containsOID(allowed, oidAnyExtKeyUsage) {
+	if err != nil || forAll(allowed) {
 		return err
 	}
 	usages, err := extendedUsages(cert)

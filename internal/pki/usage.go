@@ -110,11 +110,10 @@ func (u KeyUsages) UsageNames() []string {
 // Uses is a set of the extended usages that have a name: a bit for each row of usages.
 type Uses uint32
 
-// UsesOf returns what a certificate may be used for. A certificate without extended usages, and one for any usage, may
-// be used for all (RFC 5280 §4.2.1.12).
+// UsesOf returns what a certificate may be used for.
 func UsesOf(cert *x509.Certificate) (uses Uses) {
 	extended, err := extendedUsages(cert)
-	if err != nil || len(extended) == 0 || containsOID(extended, oidAnyExtKeyUsage) {
+	if err != nil || forAll(extended) {
 		return ^Uses(0)
 	}
 	for i, u := range usages {
@@ -134,6 +133,11 @@ func Lacking[S ~string](uses Uses, names []S) (lacking []S) {
 		}
 	}
 	return lacking
+}
+
+// forAll reports whether a certificate with these extended usages may be used for all (RFC 5280 §4.2.1.12).
+func forAll(extended []asn1.ObjectIdentifier) bool {
+	return len(extended) == 0 || containsOID(extended, oidAnyExtKeyUsage)
 }
 
 // sameExtended reports whether two lists hold the same extended usages in any order.
