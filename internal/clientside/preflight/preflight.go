@@ -206,8 +206,7 @@ func Orders(orders []acmev1.Order, issuer cmmeta.IssuerReference) Finding {
 	f := Finding{Check: "account", Outcome: OK, Message: "no Order that can be seen waits for a rate limit of the CA"}
 	for i := range orders {
 		o := &orders[i]
-		same := o.Spec.IssuerRef.Name == issuer.Name && cmp.Or(o.Spec.IssuerRef.Kind, cmmeta.DefaultIssuerKind) == cmp.Or(issuer.Kind, cmmeta.DefaultIssuerKind)
-		if !same || o.Status.State == acmev1.Valid {
+		if !o.Spec.IssuerRef.Equivalent(issuer) || o.Status.State == acmev1.Valid {
 			continue
 		}
 		switch fault.Class(o.Status.FailureClass) {

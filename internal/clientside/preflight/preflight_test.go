@@ -196,6 +196,7 @@ func TestIssuerAndOrders(t *testing.T) {
 	order.Status.FailureClass, order.Status.Reason = "RateLimited", "too many"
 	want(t, preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "b"}), preflight.Warning, "too many")
 	want(t, preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "other"}), preflight.OK, "")
+	want(t, preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "b", Group: "example.com"}), preflight.OK, "")
 	if f := preflight.Orders([]acmev1.Order{order}, cmmeta.IssuerReference{Name: "b"}); f.WhatToDo != preflight.Cure("RateLimited") {
 		t.Errorf("a limit: %s", f.WhatToDo)
 	}

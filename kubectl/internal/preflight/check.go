@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -248,7 +247,7 @@ func (k *checker) limits(ctx context.Context, spec *acmev1.ACMEIssuer) {
 	}
 	for i := range requests.Items {
 		r := &requests.Items[i]
-		if r.Spec.IssuerRef.Name != ref.Name || cmp.Or(r.Spec.IssuerRef.Kind, cmmeta.DefaultIssuerKind) != cmp.Or(ref.Kind, cmmeta.DefaultIssuerKind) {
+		if !r.Spec.IssuerRef.Equivalent(ref) {
 			continue
 		}
 		if cert, err := pki.DecodeCertificate(r.Status.Certificate); err == nil {

@@ -313,7 +313,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestRateLimit: the certificates that the issuer has issued in this cluster are counted.
+// TestRateLimit: the certificates that the issuer has issued in this cluster are counted, and no others.
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	w := newStage(t)
@@ -322,7 +322,7 @@ func TestRateLimit(t *testing.T) {
 		SecretName: "web", DNSNames: []string{"www.example.com"}, IssuerRef: cmmeta.IssuerReference{Name: "self"},
 	}}
 	w.Create(t, crt)
-	rig.Eventually(t, "the certificate is counted", func(ctx context.Context) string {
+	counted := func(ctx context.Context) string {
 		k := &checker{client: w.Client, certificate: crt, issuer: &certmanagerv1.Issuer{}}
 		k.limits(ctx, &acmev1.ACMEIssuer{Server: "https://acme-v02.api.letsencrypt.org/directory"})
 		rate := k.findings[len(k.findings)-1]
@@ -330,11 +330,38 @@ func TestRateLimit(t *testing.T) {
 			return fmt.Sprintf("%+v", k.findings)
 		}
 		return ""
-	})
+	}
+	rig.Eventually(t, "the certificate is counted", counted)
+	w.ofAnother(t)
+	if wrong := counted(t.Context()); wrong != "" {
+		t.Errorf("with one of another issuer: %s", wrong)
+	}
 	for name, want := range map[string]string{"*.www.example.co.uk": "example.co.uk", "192.0.2.1": "192.0.2.1", "com": "com"} {
 		if got := registered(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// ofAnother adds a request, with its certificate, to an issuer of another group that has the name and the kind of ours.
+func (w *stage) ofAnother(t *testing.T) {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{DNSNames: []string{"www.example.com"}, PublicKey: key.Public()}
+	cert, err := pki.Sign(template, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &certmanagerv1.CertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: "another"}, Spec: certmanagerv1.CertificateRequestSpec{
+		Request: w.SigningRequest(t, "another", "").Spec.Request, IssuerRef: cmmeta.IssuerReference{Name: "self", Kind: "Issuer", Group: "ejbca-issuer.keyfactor.com"},
+	}}
+	w.Create(t, request)
+	request.Status.Certificate = pki.EncodeCertificates(cert)
+	if err := w.Client.Status().Update(t.Context(), request); err != nil {
+		t.Fatal(err)
 	}
 }
 
