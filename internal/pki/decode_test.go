@@ -90,6 +90,17 @@ func TestHugeKeysAreRefused(t *testing.T) {
 	}
 }
 
+// TestRequestForAnUnknownKey: the words are about the key, and not about the signature, which nobody can verify.
+func TestRequestForAnUnknownKey(t *testing.T) {
+	t.Parallel()
+	csr := mustCSR(t, CSRTemplate{}, mustKey(t, Ed25519))
+	der := bytes.Replace(csr.Raw, []byte{0x06, 0x03, 0x2b, 0x65, 0x70}, []byte{0x06, 0x03, 0x2b, 0x65, 0x71}, 1) // Ed448 (RFC 8410 §3)
+	_, err := DecodeCSR(pemBlock(pemRequest, der))
+	if want := "the certificate request is for a kind of key that is not known here"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestCleanChainsAreReadAgain: PEM in one line is shorter than PEM as it is written. What is written has to be read.
 func TestCleanChainsAreReadAgain(t *testing.T) {
 	der := issue(t, "leaf", false, issue(t, "root", true, nil)).cert.Raw

@@ -230,6 +230,24 @@ func TestAccountKeys(t *testing.T) {
 	}
 }
 
+// TestMLDSAAccountKey: such a key is refused before the CA is asked, in words that say which keys serve.
+func TestMLDSAAccountKey(t *testing.T) {
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.MLDSA44})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pki.EncodePKCS8(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, b := startCA(t, pebble.Options{}), newBench(t)
+	b.secret(t, "account", "tls.key", text)
+	c := b.setup(t, ca.issuer("i", ""))
+	if c.Status == cmmeta.ConditionTrue || !strings.Contains(c.Message, "use RSA, ECDSA or Ed25519") || ca.questions() != "" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestExternalAccount: RFC 8555 §7.3.4 with each algorithm; a key that is too short for its
 // algorithm is found out before the CA is asked.
 func TestExternalAccount(t *testing.T) {

@@ -203,6 +203,36 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestUsages: a CertificateSigningRequest names the usages that are asked for, or those that its key is good for.
+func TestUsages(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		algorithm string
+		asked     []certmanagerv1.KeyUsage
+		want      string
+	}{
+		{pki.ECDSA, nil, "[digital signature key encipherment]"},
+		{pki.MLDSA44, nil, "[digital signature]"},
+		{pki.ECDSA, []certmanagerv1.KeyUsage{"signing", "server auth"}, "[signing server auth]"},
+	} {
+		key, err := pki.GenerateKey(pki.KeySpec{Algorithm: c.algorithm})
+		if err != nil {
+			t.Fatal(err)
+		}
+		csr, err := pki.CreateCSR(pki.CSRTemplate{AltNames: pki.AltNames{DNSNames: []string{"a.example.com"}}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newKubernetes(&certmanagerv1.CertificateRequest{Spec: certmanagerv1.CertificateRequestSpec{Request: csr, Usages: c.asked}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if csr, is := r.object().(*certificatesv1.CertificateSigningRequest); !is || fmt.Sprint(csr.Spec.Usages) != c.want {
+			t.Errorf("%s, %q: %+v, want %s", c.algorithm, c.asked, r.object(), c.want)
+		}
+	}
+}
+
 // TestSigningRequest: the same by a CertificateSigningRequest, under the name that cmctl gives the command.
 func TestSigningRequest(t *testing.T) {
 	t.Parallel()

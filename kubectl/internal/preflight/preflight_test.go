@@ -121,6 +121,8 @@ func TestChecks(t *testing.T) {
 		"another controller's":    {"x, group: example.com", `dnsNames: [www.example.com]`, good, [][3]string{{"not checked", "issuer", "another controller"}}},
 		"a CA":                    {"ca", `dnsNames: [www.example.com], duration: 2h`, good, [][3]string{{"ok", "CA", "is valid until"}}},
 		"a CA that ends":          {"ca", `dnsNames: [www.example.com]`, good, [][3]string{{"warning", "CA", "asks for 2160h"}}},
+		"an ML-DSA key by a CA":   {"ca", `dnsNames: [www.example.com], duration: 2h, privateKey: {algorithm: MLDSA65}`, good, [][3]string{{"ok", "CA", "is valid until"}}},
+		"an ML-DSA key by ACME":   {"dns", `dnsNames: [www.example.com], privateKey: {algorithm: MLDSA65}`, good, [][3]string{{"failed", "limits key", "takes no ML-DSA keys"}}},
 		"a CA for other names":    {"ca", `dnsNames: [www.example.org], duration: 2h`, good, [][3]string{{"failed", "CA", "name constraints"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
