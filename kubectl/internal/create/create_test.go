@@ -213,7 +213,7 @@ func TestUsages(t *testing.T) {
 	}{
 		{pki.ECDSA, nil, "[digital signature key encipherment]"},
 		{pki.MLDSA44, nil, "[digital signature]"},
-		{pki.ECDSA, []certmanagerv1.KeyUsage{"signing", "server auth"}, "[signing server auth]"},
+		{pki.ECDSA, []certmanagerv1.KeyUsage{"signing", "server auth"}, "[digital signature server auth]"},
 	} {
 		key, err := pki.GenerateKey(pki.KeySpec{Algorithm: c.algorithm})
 		if err != nil {

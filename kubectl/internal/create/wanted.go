@@ -120,14 +120,16 @@ func newKubernetes(asked *certmanagerv1.CertificateRequest) (request, error) {
 	case ref.KindOrDefault() == cmmeta.ClusterIssuerKind:
 		signer = "clusterissuers." + certmanagerv1.GroupName + "/" + ref.Name
 	}
-	wanted := asked.Spec.Usages
-	if csr, err := pki.ParseCSR(asked.Spec.Request); err == nil && len(wanted) == 0 && pki.IsMLDSA(csr.PublicKey) {
-		wanted = []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature}
-	} else if len(wanted) == 0 {
-		wanted = certmanagerv1.DefaultKeyUsages()
+	csr, err := pki.ParseCSR(asked.Spec.Request)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := pki.ParseUsages(asked.Spec.Usages, false, csr.PublicKey)
+	if err != nil {
+		return nil, err
 	}
 	var usages []certificatesv1.KeyUsage
-	for _, u := range wanted {
+	for _, u := range wanted.UsageNames() {
 		usages = append(usages, certificatesv1.KeyUsage(u))
 	}
 	if asked.Spec.Duration != nil {
