@@ -78,6 +78,9 @@ func awaitRevision(t *testing.T, w *rig.World, name string, revision int) {
 	awaitReady(t, w, name)
 }
 
+// certificates is how many certificates are in PEM.
+func certificates(text []byte) int { return bytes.Count(text, []byte("BEGIN CERTIFICATE")) }
+
 // awaitSigner waits until an issuer signs with what a Secret holds.
 func awaitSigner(t *testing.T, w *rig.World, issuer, secret string) {
 	t.Helper()
@@ -318,9 +321,7 @@ func TestStolenKeyIsForgotten(t *testing.T) {
 	}
 	awaitSigner(t, w, "sub", "sub")
 	renew(t, w, "app")
-	roots := func(secret *corev1.Secret) int {
-		return bytes.Count(secret.Data["ca.crt"], []byte("BEGIN CERTIFICATE"))
-	}
+	roots := func(secret *corev1.Secret) int { return certificates(secret.Data["ca.crt"]) }
 	for name, want := range map[string]int{"root": 3, "web": 2, "sub": 3, "app": 2} {
 		if n := roots(secretOf(t, w, name)); n != want {
 			t.Fatalf("ca.crt of %s has %d certificates, want %d", name, n, want)
@@ -366,18 +367,16 @@ func TestASecretOfNobodyStays(t *testing.T) {
 		Spec:       certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "by-hand"}},
 	}, newCertificate(w, "leaf", "hand"))
 	awaitReady(t, w, "leaf")
-	certificates := func(name, key string) int {
-		return bytes.Count(secretOf(t, w, name).Data[key], []byte("BEGIN CERTIFICATE"))
-	}
-	if chain, roots := certificates("leaf", "tls.crt"), certificates("leaf", "ca.crt"); chain != 2 || roots != 2 {
+	leaf := secretOf(t, w, "leaf").Data
+	if chain, roots := certificates(leaf["tls.crt"]), certificates(leaf["ca.crt"]); chain != 2 || roots != 2 {
 		t.Errorf("%d certificates and %d roots, want a leaf with its link, and two roots", chain, roots)
 	}
 	version := secretOf(t, w, "by-hand").ResourceVersion
 	annotate(t, w, "hand", certmanagerv1.ReissueNowAnnotation, true)
-	eventuallySecret(t, w, "leaf", "it has one root", func(*corev1.Secret) string {
-		return wants(certificates("leaf", "ca.crt") == 1, certificates("leaf", "ca.crt"))
-	})
-	if chain := certificates("leaf", "tls.crt"); chain != 1 || secretOf(t, w, "by-hand").ResourceVersion != version {
+	leaf = eventuallySecret(t, w, "leaf", "it has one root", func(s *corev1.Secret) string {
+		return wants(certificates(s.Data["ca.crt"]) == 1, certificates(s.Data["ca.crt"]))
+	}).Data
+	if chain := certificates(leaf["tls.crt"]); chain != 1 || secretOf(t, w, "by-hand").ResourceVersion != version {
 		t.Errorf("%d certificates, and the Secret of the CA was written", chain)
 	}
 }
@@ -437,7 +436,7 @@ func TestARootThatIsNotVouchedFor(t *testing.T) {
 	annotate(t, w, "ca", certmanagerv1.DeliverRootsAnnotation, true)
 	amend(t, w, secretOf(t, w, "root"), func(s *corev1.Secret) { s.Data["tls.key"] = []byte("lost") })
 	awaitRevision(t, w, "root", 2)
-	if n := bytes.Count(secretOf(t, w, "root").Data["ca.crt"], []byte("BEGIN CERTIFICATE")); n != 2 {
+	if n := certificates(secretOf(t, w, "root").Data["ca.crt"]); n != 2 {
 		t.Errorf("ca.crt has %d certificates, want the new root and the old one", n)
 	}
 	event := func(says string) {
