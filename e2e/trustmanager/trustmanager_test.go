@@ -3,6 +3,7 @@ package trustmanager_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -74,10 +75,10 @@ func TestBundleFollowsTheCA(t *testing.T) {
 	w := newWorld(t)
 	beside.AwaitRefusal(t, w.Client, "trust.cert-manager.io", bundleWithoutKey(w.ClusterName("refused")))
 	beside.Apply(t, w.Client, "testdata/bundle.yaml", w.Namespace, nil)
-	first := awaitBundle(t, w, nil)
+	first := awaitBundle(t, w, nil, 1)
 
 	renew(t, w)
-	second := awaitBundle(t, w, first)
+	second := awaitBundle(t, w, first, 1)
 
 	w.Create(t, &certmanagerv1.Issuer{
 		ObjectMeta: metav1.ObjectMeta{Name: "root", Annotations: map[string]string{certmanagerv1.DeliverRootsAnnotation: certmanagerv1.LabelTrue}},
@@ -94,7 +95,7 @@ func TestBundleFollowsTheCA(t *testing.T) {
 		return ""
 	})
 	renew(t, w)
-	awaitRoots(t, w, second)
+	awaitBundle(t, w, second, 3) // both roots, and a link
 }
 
 // renew asks for a new certificate of the CA, once the one before is finished.
@@ -119,34 +120,6 @@ func renew(t *testing.T, w *rig.World) {
 	}
 }
 
-// awaitRoots waits until the ConfigMap holds all that ca.crt of a replaced CA has: both roots and a link.
-func awaitRoots(t *testing.T, w *rig.World, old []byte) {
-	t.Helper()
-	rig.Eventually(t, "the Bundle holds both roots and the link", func(ctx context.Context) string {
-		secret, bundle := &corev1.Secret{}, &corev1.ConfigMap{}
-		if err := errors.Join(w.Get(ctx, "root", secret), w.Get(ctx, w.Namespace, bundle)); err != nil {
-			return err.Error()
-		}
-		want, err := pki.DecodeBundle(secret.Data["ca.crt"])
-		if err != nil {
-			return err.Error()
-		}
-		got, err := pki.DecodeBundle([]byte(bundle.Data["ca.pem"]))
-		if err != nil {
-			return err.Error()
-		}
-		if len(want) != 3 || !bytes.Equal(want[1].Raw, old) {
-			return fmt.Sprintf("ca.crt has %d certificates", len(want))
-		}
-		for _, c := range want {
-			if len(got) != len(want) || !slices.ContainsFunc(got, c.Equal) {
-				return fmt.Sprintf("%d certificates", len(got))
-			}
-		}
-		return ""
-	})
-}
-
 // bundleWithoutKey is a Bundle that does not say which entry of a Secret holds the certificates.
 func bundleWithoutKey(name string) *unstructured.Unstructured {
 	b := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
@@ -158,30 +131,30 @@ func bundleWithoutKey(name string) *unstructured.Unstructured {
 	return b
 }
 
-// awaitBundle waits until the ConfigMap holds the certificate of the CA, and that is another one than before.
-func awaitBundle(t *testing.T, w *rig.World, before []byte) (found []byte) {
+// awaitBundle waits until the ConfigMap holds all that ca.crt of the CA has. These are so many certificates: first that
+// of the CA, which is not the one before. If there are more, the one before comes next.
+func awaitBundle(t *testing.T, w *rig.World, before []byte, many int) (found []byte) {
 	t.Helper()
-	rig.Eventually(t, "the Bundle holds the certificate of the CA", func(ctx context.Context) string {
+	rig.Eventually(t, fmt.Sprintf("the Bundle holds %d certificates", many), func(ctx context.Context) string {
 		secret, bundle := &corev1.Secret{}, &corev1.ConfigMap{}
-		if err := w.Get(ctx, "root", secret); err != nil {
-			return err.Error()
-		}
-		if err := w.Get(ctx, w.Namespace, bundle); err != nil {
+		if err := errors.Join(w.Get(ctx, "root", secret), w.Get(ctx, w.Namespace, bundle)); err != nil {
 			return err.Error()
 		}
 		want, err := pki.DecodeBundle(secret.Data["ca.crt"])
-		if err != nil {
-			return err.Error()
-		}
-		got, err := pki.DecodeBundle([]byte(bundle.Data["ca.pem"]))
-		if err != nil {
+		got, unread := pki.DecodeBundle([]byte(bundle.Data["ca.pem"]))
+		if err := errors.Join(err, unread); err != nil {
 			return err.Error()
 		}
 		found = want[0].Raw
-		if len(got) != 1 || !got[0].Equal(want[0]) || bytes.Equal(found, before) {
+		missing := func(c *x509.Certificate) bool { return !slices.ContainsFunc(got, c.Equal) }
+		switch {
+		case len(want) != many || bytes.Equal(found, before) || many > 1 && !bytes.Equal(want[1].Raw, before):
+			return fmt.Sprintf("ca.crt has %d certificates", len(want))
+		case len(got) != many || slices.ContainsFunc(want, missing):
 			return fmt.Sprintf("%d certificates", len(got))
+		default:
+			return ""
 		}
-		return ""
 	})
 	return found
 }
