@@ -57,6 +57,8 @@ func nextBy(class cause.Class) string {
 		return "as soon as it exists"
 	case cause.IssuerNotReady:
 		return "as soon as the issuer is ready"
+	case cause.NoSolver:
+		return "as soon as the issuer has changed"
 	case cause.NotApproved:
 		return "as soon as it is approved"
 	case cause.SecretShared:

@@ -86,6 +86,8 @@ func TestTrouble(t *testing.T) {
 	stopped.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "Paused", ProblemType: acme.CodeRateLimited.Type(), Reason: "Failed to create Order: 429 " +
 		acme.CodeRateLimited.Type() + ": Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c; retrying at 2026-01-02T04:00:00Z", ReasonEnd: "retrying at 2026-01-02T04:00:00Z"}
 	stopped.Status.Cause = &cmmeta.Cause{Class: "Paused", ProblemType: stopped.Status.ProblemType, Message: stopped.Status.Reason, NextTry: &metav1.Time{Time: now.Add(time.Hour)}}
+	unsolved := order.DeepCopy()
+	unsolved.Status = acmev1.OrderStatus{State: acmev1.Pending, FailureClass: "Configuration", Cause: &cmmeta.Cause{Class: "NoSolver", Subject: "*.example.com", Message: "none"}}
 	failed := request(approved, certmanagerv1.CertificateRequestCondition{
 		Type: certmanagerv1.CertificateRequestConditionReady, Status: cmmeta.ConditionFalse, Reason: "Failed", Message: "failed",
 	})
@@ -114,6 +116,7 @@ func TestTrouble(t *testing.T) {
 		"refused":     {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}, want: said{"rejectedIdentifier", "no", "2026-01-02T03:54:05Z (in 50m), or at once", "take the name out"}},
 		"only words":  {crt: over, others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, words}, want: said{"Permanent", "rejectedIdentifier", "2026-01-02T03:54:05Z (in 50m), or at once", "would be refused again"}},
 		"by the CA":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), stopped}, want: said{"Paused", "Please visit: https://portal.example/sfe/v1/unpause?jwt=a.b.c", "(in 60m)", "lift the pause there"}},
+		"no solver":   {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), request(approved), unsolved}, want: said{"NoSolver", "no solver of the issuer is for it", "as soon as the issuer has changed", "Add a solver"}},
 		"issued once": {crt: unready("DoesNotExist", cmmeta.ConditionTrue), others: []metav1.Object{issuer(cmmeta.ConditionTrue, ""), failed, order}},
 	} {
 		got := NewCluster(append(c.others, c.crt), map[string]bool{cmmeta.ClusterIssuerKind: c.unread}, now).Certificate(c.crt).Trouble
