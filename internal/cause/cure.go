@@ -361,7 +361,7 @@ func (s *Scene) issuerNotReady() string {
 	case certmanagerv1.IssuerReasonInvalidSolver:
 		return "Correct the solver in spec.acme.solvers of " + name + ", or the Secret that it names"
 	case certmanagerv1.IssuerReasonVaultError:
-		return "Check spec.vault of " + name + ": server, path, and the credential in auth, which Vault has to allow what the cause names"
+		return "Check spec.vault of " + name + ": server, path, and the credential in auth, whose policy in Vault has to allow what the cause names"
 	case "":
 		return helps(NoController)
 	default:

@@ -27,15 +27,15 @@ func table() []Row {
 		{Class(fault.ClassPolicy), "a policy of the CA forbids it", "Ask for what the CA's policy allows, or have its administrator allow what " +
 			"the Certificate asks for. Then try again at once: kubectl chancery renew"},
 		{Class(fault.ClassRefused), "refused", correct},
-		{Class(fault.ClassValidation), "not proved", "Make the answer that the cause names visible for the CA, from outside"},
-		{Class(fault.ClassSelfCheck), "the self check does not see the answer", "Make the answer that the cause names visible for the CA, from outside"},
+		{Class(fault.ClassValidation), "not proved", "The CA has to get the answer that the cause names from the internet: correct the route, the firewall or the DNS record on the way"},
+		{Class(fault.ClassSelfCheck), "the self check does not see the answer", "The CA has to get the answer that the cause names from the internet: correct the route, the firewall or the DNS record on the way"},
 		{Class(fault.ClassSolver), "the solver cannot present the answer", correct},
 		{Class(fault.ClassRateLimited), "the other side wants fewer requests", patient},
 		{Class(fault.ClassPaused), "the CA has paused it", "Correct first why the CA could not validate the names before. Then open the link in the " +
 			"cause, and lift the pause there. The order is tried again by itself"},
 		{Class(fault.ClassUnavailable), "not reached, or out of order", "Check the address, and firewalls and network policies on the way from " +
 			"the controller. If they are right, the other side is out of order: look at its status page. It is tried again by itself"},
-		{Class(fault.ClassCredential), "the credential was refused", "Correct the credential in the Secret that the issuer names, or have it allowed what the cause names: a changed Secret is tried at once"},
+		{Class(fault.ClassCredential), "the credential was refused", "Correct the credential in the Secret that the issuer names, or give it the right that the cause names: a changed Secret is tried at once"},
 		{Class(fault.ClassNotFound), "the other side does not know it", "Correct the path, the role or the zone in the spec of the issuer, or create it on the other side"},
 		{Class(fault.ClassConfiguration), "", correct},
 		{IssuerMissing, "does not exist", "Create the issuer, or correct spec.issuerRef of the Certificate (name, kind, group)"},
