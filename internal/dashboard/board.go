@@ -88,7 +88,13 @@ func (r issuerRow) Title() string { return explain.Name(r.Kind, r.Namespace, r.N
 
 // Failing is how many of the Certificates are in trouble.
 func (r issuerRow) Failing() int {
-	return r.Healths[explain.Expired] + r.Healths[explain.Late] + r.Healths[explain.Failing]
+	n := 0
+	for health, count := range r.Healths {
+		if health.IsTrouble() {
+			n += count
+		}
+	}
+	return n
 }
 
 // Mark is the state of the issuer and of its CA in a word or two, and Health the colour for it.
@@ -119,13 +125,9 @@ func (r issuerRow) Health() explain.Health {
 	}
 }
 
-// Found is the search that finds the issuer's Certificates.
+// Found is the search that finds the issuer's Certificates; empty if no search can.
 func (r issuerRow) Found() string {
-	q := "issuer:" + r.Kind + "/" + r.Name
-	if r.Namespace != "" {
-		q += " namespace:" + r.Namespace
-	}
-	return q
+	return explain.IssuerSearch(explain.Node{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
 }
 
 // challengeRow is a Challenge under way, and who waits for it.
@@ -137,8 +139,10 @@ type challengeRow struct {
 	Order       string
 	Issuer      string
 	Since       string
-	made        time.Time
-	place       explain.Place
+	// Fails says that something is in the way.
+	Fails bool
+	made  time.Time
+	place explain.Place
 }
 
 // picture is what is known, in words of now or of a few seconds ago, and when that was known to be so.
@@ -217,10 +221,13 @@ func challengeOf(c *acmev1.Challenge, byUID map[types.UID]metav1.Object, now tim
 	row := challengeRow{
 		Node: explain.NodeOf(c), Issuer: explain.Name(ref.KindOrDefault(), ref.NamespaceFrom(c.Namespace), ref.Name),
 		Since: duration.HumanDuration(now.Sub(c.CreationTimestamp.Time)), made: c.CreationTimestamp.Time,
-		place: explain.PlaceOf(c),
+		place: explain.PlaceOf(c), Fails: c.Status.FailureClass != "",
+	}
+	if row.place == explain.Parked && row.Reason == "" {
+		row.Reason = "its proof to be seen"
 	}
 	if row.place == explain.Queued && row.Reason == "" {
-		row.Reason = "a place among the Challenges in flight"
+		row.Reason = "a free slot"
 	}
 	for o := metav1.Object(c); o != nil; {
 		owner := metav1.GetControllerOfNoCopy(o)

@@ -21,8 +21,10 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/inventory"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/rig/slow"
@@ -49,7 +51,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	s := pages(t, scene(t)...)
 	for path, want := range map[string][]string{
-		"/":                              {"88 of 88 Certificates", ">bank/sealed<", `href="/?page=2"`, ">expired, ready<", ">as of <", `<td class="expires">no certificate</td>`},
+		"/":                              {"88 of 88 Certificates", ">bank/sealed<", `href="/?page=2"`, "has expired, and no controller has looked at it since", ">as of <", `<td class="expires">no certificate</td>`},
 		"/?page=2":                       {"Page 2 of 2", `href="/?page=1"`},
 		"/?page=99":                      {"Page 2 of 2"},
 		"/?q=namespace:shop":             {"28 of 88", `value="namespace:shop"`, `href="/?q=state%3Afailing&#43;namespace%3Ashop"`},
@@ -57,11 +59,11 @@ func TestPages(t *testing.T) {
 		"/?q=Credential":                 {"1 of 88", ">shop/web<"},
 		"/?q=imap.mail.example.com":      {"1 of 88", ">mail/all-mail<"},
 		"/?q=state:expired+bank":         {"3 of 88", `href="/?q=bank" aria-current="true"`, ">CA expired<", "above this certificate expired on"},
-		"/?q=state:late&page=1":          {"2 of 88", ">renewal too late<", ">bank/api<", "the CA wants fewer requests"},
+		"/?q=state:late&page=1":          {"2 of 88", ">CA expires soon<", ">expires before renewal<", ">bank/api<", "the CA wants fewer requests"},
 		"/?q=%3Cnone%3E":                 {"0 of 88", "No Certificate is found by “&lt;none&gt;”", `href="/"`},
-		"/issuers":                       {"6 issuers", ">ClusterIssuer nobody<", "does not exist", "permission denied", `href="/?q=issuer%3AClusterIssuer%2Fletsencrypt">80<`, ">CA expires soon<", "Next try: as soon as the Secret has another CA"},
-		"/queue":                         {"3 Challenges under way", "pending, processing", "pending, queued", "a place among the Challenges in flight", `href="/certificate/shop/web"`, "90s"},
-		"/certificate/bank/api":          {">next try</span>", "the last of 3 in a row", "kubectl get certificate -n bank api -o yaml", `<li aria-current="time">`, "<h2>1 host</h2>"},
+		"/issuers":                       {"6 issuers", ">ClusterIssuer nobody<", "does not exist", "permission denied", `href="/?q=issuer%3Aclusterissuer%2Fletsencrypt">80<`, ">CA expires soon<", "Next try: as soon as the Secret has another CA"},
+		"/queue":                         {"3 Challenges under way", "pending, processing", "pending, queued", "a free slot", "its proof to be seen", `href="/certificate/shop/web"`, "90s"},
+		"/certificate/bank/api":          {">next try</span>", "the last of 3 in a row", `kubectl get certificate <span class="nb">-n</span> bank api <span class="nb">-o</span> yaml`, `<li aria-current="time">`, "<h2>1 host</h2>"},
 		"/certificate/shop/web": {"Order shop/web-1-1:", "Challenge web.example.com by DNS-01:", "<dt>what to do</dt>", "<dt>state</dt><dd>issuing: web.example.com: the credential was refused",
 			`data-news="Certificate shop/web: issuing"`, "CertificateRequest web-1: pending", "There is no certificate yet"},
 	} {
@@ -126,7 +128,7 @@ func TestNumbers(t *testing.T) {
 		if strconv.Itoa(counts[health]) != number || !strings.Contains(told, fmt.Sprintf("chancery_certificates{health=%q} %s\n", health, number)) {
 			t.Errorf("the page says %s of %s, status says %d, and the metrics say:\n%s", number, health, counts[health], told)
 		}
-		if _, rows := get(t, s, html.UnescapeString(tile[2])); !strings.Contains(rows, number+" of 88 Certificates") || health != "healthy" && strings.Count(rows, "<tr class=") != counts[health] {
+		if _, rows := get(t, s, html.UnescapeString(tile[2])); !strings.Contains(rows, number+" of 88 Certificates") || health != "healthy" && certificatesOf(rows) != counts[health] {
 			t.Errorf("%s leads to other rows:\n%s", tile[2], rows)
 		}
 	}
@@ -144,6 +146,7 @@ func TestEmpty(t *testing.T) {
 		"one that is wrong": {[]client.Object{clusterIssuer("vault", cmmeta.ConditionFalse, "VaultError", "permission denied")}, "Issuer Certificate"},
 	} {
 		_, text := get(t, pages(t, c.objects...), "/")
+		text = strings.NewReplacer(`<span class="nb">`, "", "</span>", "").Replace(text)
 		_, command, _ := strings.Cut(html.UnescapeString(text), "kubectl apply -n default -f - <<'END'\n")
 		manifest, _, found := strings.Cut(command, "\nEND<")
 		kinds := ""
@@ -200,6 +203,11 @@ func newCrowd(t *testing.T) *crowd {
 		large.Spec.DNSNames = append(large.Spec.DNSNames, fmt.Sprintf("%d.%s.example.com", i, strings.Repeat(long, 3)))
 	}
 	all = append(all, ordered(large, strings.Repeat(`"+`, 500_000))...)
+	for i := range 5 * pageRows { // rows that stand for five Certificates each, with as many long causes
+		name := fmt.Sprintf("%s%05d", strings.Repeat(long, 4)[:248], 10_000+i)
+		why := cause.New(cause.Class(fault.ClassCredential), "", name, strings.Repeat(string(rune('a'+i/pageRows)), 100)+strings.Repeat(`"&<é`, 500))
+		all = append(all, failed(certificate(strings.Repeat("n", 63), name, fmt.Sprintf("%s%05d", name[:240], i%pageRows), 1), time.Hour*99, why))
+	}
 	w := &crowd{t: t, c: cluster(t, all...), jar: &http.Cookie{}}
 	opened := serve(t, w.c, "")
 	w.fetch(opened)
@@ -208,7 +216,7 @@ func newCrowd(t *testing.T) *crowd {
 	}
 	w.origin, _, _ = strings.Cut(opened, opening)
 	first := all[0]
-	w.views = []string{"/", "/?page=70", "/?q=credential", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName()), "/certificate/shop/large"}
+	w.views = []string{"/", "/?q=state:late", "/?page=70", "/?q=credential", "/issuers", "/queue", certificatePath(first.GetNamespace(), first.GetName()), "/certificate/shop/large"}
 	return w
 }
 
@@ -268,6 +276,21 @@ func TestViewsGrow(t *testing.T) {
 			}
 		}
 	}
+	failing := make([]client.Object, 0, 10_000)
+	for i := range cap(failing) { // each with other words, and many hosts that are looked for in them
+		crt := certificate("shop", fmt.Sprintf("web-%d", i), "ca", 9)
+		for n := range 20 {
+			crt.Spec.DNSNames = append(crt.Spec.DNSNames, fmt.Sprintf("%d.%s.example.com", n, strings.Repeat(long, 3)))
+		}
+		why := fmt.Sprintf("%d %s", i, strings.Repeat("a ", 250))
+		failing = append(failing, failed(crt, time.Hour, cause.New(cause.Class(fault.ClassSelfCheck), "", "", why)))
+	}
+	t.Run("failing", func(t *testing.T) {
+		growth.Linear(t, len(failing), func(n int) func() {
+			s := pages(t, failing[:n]...)
+			return func() { get(t, s, "/") }
+		})
+	})
 	t.Run("views", func(t *testing.T) {
 		growth.Linear(t, len(all), func(n int) func() { return views(of(n)) })
 	})

@@ -44,7 +44,7 @@ func (s *site) certificate(w http.ResponseWriter, r *http.Request) {
 	world := f.world.At(f.Now)
 	report := world.Certificate(crt)
 	report.Announced = world.Announced(crt, true)
-	view := one{frame: f, Report: report, Row: explain.WorstFirst([]explain.Report{report}, explain.Search{}, f.Now)[0], Life: lifeOf(crt, f.Now)}
+	view := one{frame: f, Report: report, Row: explain.WorstFirst([]explain.Report{report}, f.Now)[0], Life: lifeOf(crt, f.Now)}
 	view.Conclusion = append([]explain.Line{{Label: "state", Text: report.StateAndCause(f.Now)}}, report.Advice(f.Now)...)
 	for i := range view.Conclusion {
 		left := space(lineText)
@@ -156,7 +156,7 @@ func lifeOf(crt *certmanagerv1.Certificate, now time.Time) *life {
 	}}
 	if s.RenewalTime != nil {
 		l.Renewal = at(s.RenewalTime.Time)
-		l.Times = append(l.Times, happened{At: *s.RenewalTime, What: "renewal"})
+		l.Times = append(l.Times, happened{At: *s.RenewalTime, What: "renewal due"})
 	}
 	if s.NextTry != nil {
 		l.Times = append(l.Times, happened{At: *s.NextTry, What: "next try"})

@@ -82,6 +82,7 @@ func certificate(namespace, name, by string, days int) *certmanagerv1.Certificat
 	} else {
 		ends := time.Now().Add(time.Duration(days) * day)
 		crt.Status.NotAfter, crt.Status.RenewalTime = &metav1.Time{Time: ends}, &metav1.Time{Time: ends.Add(-30 * day)}
+		crt.CreationTimestamp = metav1.NewTime(ends.Add(-400 * day))
 		crt.Status.NotBefore, crt.Status.Revision = &metav1.Time{Time: ends.Add(-90 * day)}, new(4)
 	}
 	crt.Status.Conditions = append(crt.Status.Conditions, ready)
@@ -101,7 +102,7 @@ func ordered(crt *certmanagerv1.Certificate, reasons ...string) []client.Object 
 	all := []client.Object{crt, request, order}
 	for i, reason := range reasons {
 		c := &acmev1.Challenge{ObjectMeta: meta("Challenge", crt.Namespace, fmt.Sprintf("%s-1-1-%d", crt.Name, i), order)}
-		c.Spec.IssuerRef, c.Spec.DNSName, c.Spec.Type = crt.Spec.IssuerRef, crt.Spec.DNSNames[0], acmev1.ChallengeTypeDNS01
+		c.Spec.IssuerRef, c.Spec.DNSName, c.Spec.Type = crt.Spec.IssuerRef, crt.Spec.DNSNames[i%len(crt.Spec.DNSNames)], acmev1.ChallengeTypeDNS01
 		c.Status = acmev1.ChallengeStatus{State: acmev1.Pending, Processing: i == 0, Presented: i == 1, Reason: reason}
 		if reason != "" { // the controller notes it in the Certificate, too
 			c.Status.FailureClass = "Credential"
@@ -133,6 +134,9 @@ func authority(name string, days int) *certmanagerv1.ClusterIssuer {
 	return i
 }
 
+// alike is how many Certificates of the scene fail for one cause.
+const alike = 12
+
 // scene is a cluster with something of everything, and two pages of certificates: 88.
 func scene(t *testing.T) []client.Object {
 	t.Helper()
@@ -154,10 +158,17 @@ func scene(t *testing.T) []client.Object {
 		certificate("bank", "ledger-db", "internal-2023", 45), certificate("partners", "edi", "partners", 60), wild,
 		certificate("platform", "registry", "internal", 80), certificate("platform", "a-rather-long-name-of-a-service-in-staging", "internal", 70),
 	}
-	all = append(all, ordered(certificate("shop", "web", "letsencrypt", 0),
-		"Error presenting challenge: rfc2136: 192.0.2.53:53 refuses the update of example.com.: BADSIG; retrying every 30s", "", "")...)
+	web := certificate("shop", "web", "letsencrypt", 0)
+	web.Spec.DNSNames = []string{"web.example.com", "www.example.com", "shop.example.com"}
+	all = append(all, ordered(web,
+		"Error presenting challenge: rfc2136: 192.0.2.53:53 refuses the update of example.com.: BADSIG", "", "")...)
 	for i := range pageRows {
-		all = append(all, certificate([]string{"shop", "bank", "mail"}[i%3], fmt.Sprintf("host-%02d", i), "letsencrypt", 31+(i*37)%59))
+		crt := certificate([]string{"shop", "bank", "mail"}[i%3], fmt.Sprintf("host-%02d", i), "letsencrypt", 31+(i*37)%59)
+		if i >= pageRows-alike {
+			answer := "the answer at http://" + crt.Spec.DNSNames[0] + "/.well-known/acme-challenge/… is 404 Not Found"
+			crt = failed(certificate(crt.Namespace, crt.Name, "letsencrypt", 25+i%5), time.Hour, cause.New(cause.Class(fault.ClassSelfCheck), "", crt.Spec.DNSNames[0], answer))
+		}
+		all = append(all, crt)
 	}
 	return all
 }

@@ -16,8 +16,12 @@ import (
 
 const (
 	// pageRows is how many rows a page of a table has. CauseText and hostText are how much of its cause and of its hosts
-	// a row shows, in bytes of HTML.
-	pageRows, causeText, hostText = 75, 900, 150
+	// a row shows, in bytes of HTML. Of a group of Certificates it shows so much of all causes together, otherText of
+	// each but the first, and cureText of what to do.
+	pageRows, causeText, hostText, otherText, cureText = 75, 700, 150, 200, 200
+	// nameMost is how long the name of an object with its namespace and kind may be, and shortText how much is shown of
+	// what is a word.
+	nameMost, shortText = 350, 60
 	// treeText, lineText and nameText are how much text a page about one certificate shows: of its chain and history, of
 	// each line of the conclusion, and of its names.
 	treeText, lineText, nameText = 110_000, 10_000, 20_000
@@ -38,7 +42,7 @@ type site struct {
 func newSite(b *board) *site {
 	s := &site{board: b, pages: map[string]*template.Template{}, mux: http.NewServeMux()}
 	funcs := template.FuncMap{
-		"cut": cut, "soft": soft, "because": because, "issuer": issuer, "day": day10, "far": far, "stamp": stamp, "plural": plural, "hosts": hosts,
+		"cut": cut, "soft": soft, "because": because, "issuer": issuer, "day": day10, "far": far, "stamp": stamp, "plural": plural, "hosts": hosts, "cure": cure, "name": longest, "short": short, "unbroken": unbroken, "renewal": renewal, "at": at,
 		"certificate": certificatePath, "mark": mark, "find": find, "outcome": outcome,
 	}
 	for _, name := range []string{"certificates", "certificate", "issuers", "queue", "none"} {
@@ -74,15 +78,23 @@ type frame struct {
 	Here string
 	// Issuers and Queued are how many issuers and challenges the pages for them show.
 	Issuers, Queued int
+	// BadIssuers is how many issuers have a cause.
+	BadIssuers int
 	// News is a text that a screen reader reads out when the text has changed.
 	News string
 }
 
 func (s *site) frame(title string) frame {
 	p, seen := s.board.picture(time.Now())
+	bad := 0
+	for _, i := range p.issuers {
+		if i.Cause != "" {
+			bad++
+		}
+	}
 	return frame{
 		picture: p, Title: title, Here: title, Cluster: s.board.cluster, Namespace: s.board.namespace, Problem: p.problem,
-		Seen: seen, Now: p.at, Issuers: len(p.issuers), Queued: len(p.queue),
+		Seen: seen, Now: p.at, Issuers: len(p.issuers), Queued: len(p.queue), BadIssuers: bad,
 	}
 }
 
@@ -111,9 +123,9 @@ type tile struct {
 func tiles(counts map[explain.Health]int, search string) []tile {
 	var all []tile
 	for _, t := range []tile{
-		{Health: explain.Failing, Label: "failing"},
 		{Health: explain.Expired, Label: "expired, or with an expired CA"},
-		{Health: explain.Late, Label: "expires before its renewal can succeed"},
+		{Health: explain.Late, Label: "expires before renewal"},
+		{Health: explain.Failing, Label: "failing"},
 		{Health: explain.Healthy, Label: "healthy"},
 		{Health: explain.Issuing, Label: "being issued, and nothing is wrong so far"},
 	} {
@@ -138,26 +150,31 @@ func tiles(counts map[explain.Health]int, search string) []tile {
 // certificates shows the tiles, and the table of all that the search finds.
 func (s *site) certificates(w http.ResponseWriter, r *http.Request) {
 	f := s.frame("Certificates")
-	search := strings.Join(strings.Fields(cut(r.URL.Query().Get("q"))), " ")
-	rows := explain.WorstFirst(f.reports, explain.NewSearch(search), f.at)
+	search := strings.Join(strings.Fields(strings.ToLower(cut(r.URL.Query().Get("q")))), " ")
+	found := explain.NewSearch(search).Find(f.reports)
+	certificates := explain.WorstFirst(found, f.at)
+	rows := fold(certificates, found, search, f.at)
 	all := tiles(f.healths, search)
 	view := struct {
 		frame
 		pager
 
-		Search string
-		All    int
-		Tiles  []tile
+		Search     string
+		All, Found int
+		Tiles      []tile
 		// Issuing is the number that has no tile.
 		Issuing tile
 		Line    *timeline
-		Rows    []explain.Row
-		// Begin are the first commands for a user who has no Certificate.
-		Begin string
-	}{frame: f, Search: search, All: len(f.reports), Tiles: all[:4], Issuing: all[4], Line: newTimeline(rows, f.at), pager: newPager(r.URL, len(rows))}
+		Rows    []row
+		// Begin are the first commands for a user who has no Certificate, in the namespace Place. Own says that they make
+		// an issuer, too.
+		Begin, Place string
+		Own          bool
+	}{frame: f, Search: search, All: len(f.reports), Found: len(found), Tiles: all[:4], Issuing: all[4], Line: newTimeline(certificates, f.at), pager: newPager(r.URL, len(rows))}
 	view.Rows = rows[view.First:view.Last]
 	if view.All == 0 {
-		view.Begin = firstSteps(f.picture, cmp.Or(f.Namespace, "default"))
+		view.Place = cmp.Or(f.Namespace, "default")
+		view.Begin, view.Own = firstSteps(f.picture, view.Place)
 	}
 	for _, t := range all[:3] {
 		view.News += strconv.Itoa(t.Count) + " " + t.Label + ". "

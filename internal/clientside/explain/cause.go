@@ -42,7 +42,10 @@ func (f *found) trouble(now time.Time) Trouble {
 	}
 	t := Trouble{
 		Class: cmp.Or(string(kind), f.Cause.Class), Cause: terminal.Line(cause.Sentence(f.Cause)), WhatToDo: f.Cure(), Command: f.Command(),
-		NextTry: nextBy(cause.Class(f.Cause.Class)),
+		NextTry: nextBy(cause.Class(f.Cause.Class)), subject: f.Cause.Subject,
+	}
+	if t.Cause == "" { // another controller has told nothing
+		return Trouble{}
 	}
 	if f.Cause.NextTry != nil {
 		t.NextTry = clock(f.Cause.NextTry, now)
@@ -86,19 +89,21 @@ func nextBy(class cause.Class) string {
 func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Trouble {
 	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
 	issuing := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionIssuing)
-	underWay := issuing != nil && issuing.Status == cmmeta.ConditionTrue
 	upToDate := ready != nil && ready.Status == cmmeta.ConditionTrue && ready.ObservedGeneration == crt.Generation
 	own := func(class cause.Class, message string) Trouble {
 		return (&found{Scene: w.sceneOf(crt, cause.New(class, "", "", message))}).trouble(w.now)
 	}
 	_, paused := crt.Annotations[cmmeta.PausedAnnotation]
+	neglected := w.neglected(crt)
 	switch {
-	case paused && !upToDate:
+	case paused && (!upToDate || neglected != nil):
 		return own(cause.Paused, "the Certificate is paused by the annotation "+cmmeta.PausedAnnotation)
 	case ready == nil && issuing == nil && w.now.Sub(crt.CreationTimestamp.Time) < unseen:
 		return Trouble{}
 	case ready == nil && issuing == nil:
 		return own(cause.NoController, "no controller has looked at the Certificate yet")
+	case neglected != nil && issuing == nil && isMild(crt.Status.Cause):
+		return own(cause.Class(neglected.Class), neglected.Message)
 	case upToDate && issuing == nil && isMild(crt.Status.Cause):
 		return cmp.Or(w.ofAuthority(crt, above), (&found{Scene: w.sceneOf(crt, crt.Status.Cause)}).trouble(w.now))
 	case ready != nil && ready.Reason == certmanagerv1.CertificateReasonIncorrectCertificate && w.shared[secretOf(crt)] != "":
@@ -108,6 +113,12 @@ func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Troub
 	case ready != nil && ready.Reason == stub.Reason:
 		return own(cause.ObjectTooLarge, ready.Message)
 	}
+	return w.ofIssuance(crt, issuing, neglected)
+}
+
+// ofIssuance says what is in the way of the issuance under way, or of the next one.
+func (w *Cluster) ofIssuance(crt *certmanagerv1.Certificate, issuing *certmanagerv1.CertificateCondition, neglected *cmmeta.Cause) Trouble {
+	underWay := issuing != nil && issuing.Status == cmmeta.ConditionTrue
 	f := w.ofLatest(crt, underWay)
 	known := crt.Status.Cause
 	switch {
@@ -115,6 +126,8 @@ func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Troub
 		// The issuer itself has the newest words: the Certificate is not written for other words alone.
 	case known != nil:
 		f.Scene.Cause = known
+	case neglected != nil && f.Cause == nil:
+		f.Scene.Cause = neglected
 	case issuing != nil && (!underWay || crt.Status.LastFailureTime != nil):
 		f.Scene.Cause = cause.New(cause.Other, "", "", issuing.Message) // by a controller that tells no cause
 	}
@@ -125,6 +138,22 @@ func (w *Cluster) troubleOf(crt *certmanagerv1.Certificate, above *signed) Troub
 		t.NextTry = clock(at, w.now) + orAtOnce[underWay]
 	}
 	return t
+}
+
+// neglected says why a certificate has expired, where a controller has not said it; nil if a controller may be at work.
+func (w *Cluster) neglected(crt *certmanagerv1.Certificate) *cmmeta.Cause {
+	ready := certmanagerv1.FindCertificateCondition(crt.Status.Conditions, certmanagerv1.CertificateConditionReady)
+	renewal := crt.Spec.Renewal
+	switch {
+	case crt.Status.NotAfter == nil, w.now.Sub(crt.Status.NotAfter.Time) < unseen, crt.DeletionTimestamp != nil:
+		return nil
+	case renewal != nil && renewal.Policy == certmanagerv1.RenewalPolicyDisabled:
+		return cause.New(cause.Other, "", "", "the certificate has expired, and spec.renewal.policy is Disabled: nothing renews it")
+	case ready != nil && ready.Status == cmmeta.ConditionTrue: // a controller would have changed it
+		return cause.New(cause.NoController, "", "", "the certificate has expired, and no controller has looked at it since")
+	default:
+		return nil
+	}
 }
 
 // isMild reports whether every other trouble comes before a cause.

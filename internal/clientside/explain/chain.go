@@ -44,6 +44,10 @@ type Report struct {
 	// Expires and Renews are when the certificate in the Secret ends, and when the next one is asked for.
 	Expires *metav1.Time `json:"expires,omitempty"`
 	Renews  *metav1.Time `json:"renews,omitempty"`
+	// CAExpires is when a CA above the certificate expires, if that is sooner. Tries is when the next try is, if the
+	// controller has written a time.
+	CAExpires *metav1.Time `json:"caExpires,omitempty"`
+	Tries     *metav1.Time `json:"nextTryTime,omitempty"`
 	// Since is when the present state began, if that is known.
 	Since *metav1.Time `json:"since,omitempty"`
 	// Announced are the fields that cannot work as a public CA has announced it; filled in by those who ask for one
@@ -68,6 +72,9 @@ type Trouble struct {
 	WhatToDo string `json:"whatToDo,omitempty"`
 	// Command is what to run first.
 	Command string `json:"command,omitempty"`
+
+	// subject is what the cause is about, such as a host.
+	subject string
 }
 
 // Cluster is what is known of a cluster, or of a namespace of it.
@@ -128,6 +135,13 @@ func (w *Cluster) Certificate(crt *certmanagerv1.Certificate) Report {
 	above := w.above(crt)
 	r.Trouble = w.troubleOf(crt, above)
 	r.Health = w.health(crt, r.Trouble, above)
+	r.Tries = crt.Status.NextTry
+	if above != nil && r.Expires != nil && above.caEnds.Before(r.Expires.Time) {
+		r.CAExpires = &metav1.Time{Time: above.caEnds}
+	}
+	if r.Health == Late && r.Tries != nil && r.Expires != nil && !r.Tries.Before(r.Expires) {
+		r.WhatToDo = soonerThan(r.Trouble)
+	}
 	return r
 }
 

@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/cause"
@@ -28,6 +30,9 @@ const (
 // Healths are all, the worst first.
 func Healths() []Health { return []Health{Expired, Late, Failing, Issuing, Healthy} }
 
+// IsTrouble reports whether something is wrong.
+func (h Health) IsTrouble() bool { return h == Expired || h == Late || h == Failing }
+
 // rank is the place of a health among all.
 func (h Health) rank() int { return slices.Index(Healths(), h) }
 
@@ -53,6 +58,16 @@ func (w *Cluster) health(crt *certmanagerv1.Certificate, t Trouble, above *signe
 	default:
 		return Healthy
 	}
+}
+
+// Numbers says in a line how many Certificates have which health.
+func Numbers(reports []Report) string {
+	counts := Count(reports)
+	var said []string
+	for _, h := range Healths() {
+		said = append(said, fmt.Sprintf("%d %s", counts[h], h))
+	}
+	return strings.Join(said, ", ")
 }
 
 // Count counts Certificates by their health.

@@ -79,6 +79,63 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestNeglected: a certificate that has expired says why nobody has renewed it, unless a controller may be at work.
+func TestNeglected(t *testing.T) {
+	t.Parallel()
+	const nobody, disabled = "no controller has looked at it since", "spec.renewal.policy is Disabled"
+	issuing := func(crt *certmanagerv1.Certificate) {
+		crt.Status.Conditions = append(crt.Status.Conditions, certmanagerv1.CertificateCondition{
+			Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: "Renewing", Message: "renewing",
+		})
+	}
+	pause := func(crt *certmanagerv1.Certificate) { crt.Annotations = map[string]string{cmmeta.PausedAnnotation: ""} }
+	off := func(crt *certmanagerv1.Certificate) {
+		crt.Spec.Renewal = &certmanagerv1.CertificateRenewal{Policy: certmanagerv1.RenewalPolicyDisabled}
+	}
+	for name, c := range map[string]struct {
+		ago  time.Duration
+		with []func(*certmanagerv1.Certificate)
+		want string
+	}{
+		"a second ago":            {time.Second, nil, ""},
+		"an hour ago":             {time.Hour, nil, nobody},
+		"amid a renewal":          {time.Hour, []func(*certmanagerv1.Certificate){issuing}, nobody},
+		"after a change":          {time.Hour, []func(*certmanagerv1.Certificate){func(crt *certmanagerv1.Certificate) { crt.Generation = 2 }}, nobody},
+		"paused":                  {time.Hour, []func(*certmanagerv1.Certificate){pause}, "paused by the annotation"},
+		"paused amid a renewal":   {time.Hour, []func(*certmanagerv1.Certificate){pause, issuing}, "paused by the annotation"},
+		"not to be renewed":       {time.Hour, []func(*certmanagerv1.Certificate){off}, disabled},
+		"not to be renewed, seen": {time.Hour, []func(*certmanagerv1.Certificate){off, func(crt *certmanagerv1.Certificate) { crt.Status.Conditions[0].Status = cmmeta.ConditionFalse }}, disabled},
+		"being deleted":           {time.Hour, []func(*certmanagerv1.Certificate){func(crt *certmanagerv1.Certificate) { crt.DeletionTimestamp = in(-time.Minute) }}, ""},
+		"a known failure": {time.Hour, []func(*certmanagerv1.Certificate){func(crt *certmanagerv1.Certificate) {
+			crt.Status.Cause = cause.New(cause.Class(fault.ClassCredential), "", "", "wrong password")
+		}}, "wrong password"},
+	} {
+		crt := good("web", -c.ago)
+		for _, change := range c.with {
+			change(crt)
+		}
+		report := NewCluster([]metav1.Object{crt, authority(time.Hour)}, nil, now).Certificate(crt)
+		if !strings.Contains(report.Cause, c.want) || c.want == "" && report.Cause != "" || report.Health != Expired {
+			t.Errorf("%s: %s %q, want %q", name, report.Health, report.Cause, c.want)
+		}
+	}
+}
+
+// TestLateAdvice: nobody is told to wait for a try that comes after the expiry.
+func TestLateAdvice(t *testing.T) {
+	t.Parallel()
+	for class, want := range map[fault.Class]string{fault.ClassRateLimited: "Another issuer can help sooner", fault.ClassCredential: "Correct the credential"} {
+		for next, late := range map[time.Duration]bool{time.Hour: false, 3 * time.Hour: true} {
+			crt := good("web", 2*time.Hour)
+			crt.Status.Cause, crt.Status.NextTry = cause.New(cause.Class(class), "", "", "no"), in(next)
+			got := NewCluster([]metav1.Object{crt, authority(9 * time.Hour)}, nil, now).Certificate(crt).WhatToDo
+			if strings.HasPrefix(got, "Do not wait: the certificate expires before the next try. ") != late || !strings.Contains(got, want) || late && strings.Contains(got, " Wait") {
+				t.Errorf("%s, next try in %s: %q", class, next, got)
+			}
+		}
+	}
+}
+
 // TestSearch: a host finds the wildcard that covers it, and each word has to fit.
 func TestSearch(t *testing.T) {
 	t.Parallel()
@@ -110,10 +167,12 @@ func TestSearch(t *testing.T) {
 		"namespace:shop x.":        "",
 		"namespace:shop mail":      "mail",
 		"ready all":                "all",
-		"nocontroller":             "other", // the class of its trouble
+		"nocontroller":             "mail other", // the class of their trouble
+		"cause:nocontroller other": "other",
+		"cause:nocontrol":          "",
 	} {
 		var got []string
-		for _, row := range WorstFirst(reports, NewSearch(text), now) {
+		for _, row := range WorstFirst(NewSearch(text).Find(reports), now) {
 			got = append(got, row.Name)
 		}
 		if strings.Join(got, " ") != want {

@@ -18,6 +18,8 @@ type Row struct {
 	Issuer    string       `json:"issuer"`
 	State     string       `json:"state"`
 	Health    Health       `json:"health,omitempty"`
+	CAExpires *metav1.Time `json:"caExpires,omitempty"`
+	Tries     *metav1.Time `json:"nextTryTime,omitempty"`
 	Secret    string       `json:"secret"`
 	Names     []string     `json:"names,omitempty"`
 
@@ -46,15 +48,23 @@ func Rows(reports []Report, f Filter, now time.Time) []Row {
 	return rows
 }
 
-// WorstFirst returns the Certificates that a search finds, by health, the worst first, and then by expiry.
-func WorstFirst(reports []Report, s Search, now time.Time) []Row {
+// Until is when clients stop trusting the certificate: when it expires, or a CA above it.
+func (r Row) Until() *metav1.Time {
+	if r.CAExpires != nil {
+		return r.CAExpires
+	}
+	return r.Expires
+}
+
+// WorstFirst returns Certificates by health, the worst first, and then by until when clients trust them.
+func WorstFirst(reports []Report, now time.Time) []Row {
 	var rows []Row
 	for _, r := range reports {
-		if s.Takes(r) {
-			rows = append(rows, rowOf(r, now))
-		}
+		rows = append(rows, rowOf(r, now))
 	}
-	slices.SortFunc(rows, func(x, y Row) int { return cmp.Or(cmp.Compare(x.Health.rank(), y.Health.rank()), byExpiry(x, y)) })
+	slices.SortFunc(rows, func(x, y Row) int {
+		return cmp.Or(cmp.Compare(x.Health.rank(), y.Health.rank()), ends(x.Until()).Compare(ends(y.Until())), byExpiry(x, y))
+	})
 	return rows
 }
 
@@ -76,7 +86,7 @@ func (f Filter) takes(r Report, now time.Time) bool {
 func rowOf(r Report, now time.Time) Row {
 	row := Row{
 		Namespace: r.Namespace, Name: r.Name, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
-		State: r.State, Health: r.Health, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
+		State: r.State, Health: r.Health, CAExpires: r.CAExpires, Tries: r.Tries, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
 	}
 	if expired(r, now) {
 		row.State = "expired, " + r.State

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"chancery.dev/internal/fault"
 )
 
 // Title returns the name of the object for people.
@@ -87,6 +89,15 @@ func (r Report) Advice(now time.Time) (lines []Line) {
 		lines = append(lines, r.CA.lines(now)...)
 	}
 	return lines
+}
+
+// soonerThan is what to do where a certificate expires before the next try.
+func soonerThan(t Trouble) string {
+	const late = "Do not wait: the certificate expires before the next try. "
+	if strings.EqualFold(t.Class, string(fault.ClassRateLimited)) {
+		return late + "Another issuer can help sooner, or another set of hosts if the limit is for this set"
+	}
+	return late + t.WhatToDo
 }
 
 // clock is a time and how far it is, or that it is now.

@@ -76,6 +76,9 @@ func paths(of reflect.Type, path string, in ...reflect.Type) (objects, texts []s
 	}
 	objects = append(objects, path)
 	for field := range of.Fields() {
+		if !field.IsExported() && !field.Anonymous { // it is not in the JSON
+			continue
+		}
 		at := path
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
 			at += "." + name

@@ -61,7 +61,7 @@ func TestGroupsFitAScreen(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	printer{out: &out}.groups(explain.Groups(reports, time.Now()))
+	printer{out: &out}.groups(explain.Groups(reports, time.Now()), reports)
 	said, height, told := out.String(), 0, 0
 	for line := range strings.Lines(said) {
 		height += (len([]rune(strings.TrimSuffix(line, "\n"))) + columns - 1) / columns
@@ -74,8 +74,28 @@ func TestGroupsFitAScreen(t *testing.T) {
 		t.Errorf("%d lines, %d causes:\n%s", height, told, said)
 	}
 	out.Reset()
-	printer{out: &out}.groups(explain.Groups(reports[:1], time.Now()))
+	printer{out: &out}.groups(explain.Groups(reports[:1], time.Now()), reports[:1])
 	if said := out.String(); !strings.HasPrefix(said, "1 Certificate of ") || strings.Contains(said, "more") {
 		t.Error(said)
+	}
+}
+
+// TestNumbers: several Certificates end with how many have which health, as the dashboard and the metrics count them,
+// and one does not; other kinds do not count.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	one, two, request := inTroubleBy("a", "one", "same"), inTroubleBy("a", "two", "same"), inTroubleBy("a", "three", "same")
+	one.Health, two.Health = explain.Failing, explain.Expired
+	const want = "2 Certificates: 1 expired, 0 late, 1 failing, 0 issuing, 0 healthy\n"
+	for shown, write := range map[string]func(printer, ...explain.Report){
+		"all":    func(p printer, reports ...explain.Report) { p.all(reports, time.Now()) },
+		"groups": func(p printer, reports ...explain.Report) { p.groups(explain.Groups(reports, time.Now()), reports) },
+	} {
+		var out, none bytes.Buffer
+		write(printer{out: &out}, one, two, request)
+		write(printer{out: &none}, request, request)
+		if !strings.HasSuffix(out.String(), "\n"+want) || strings.Contains(none.String(), "healthy") {
+			t.Errorf("%s: %s\n%s", shown, &out, &none)
+		}
 	}
 }

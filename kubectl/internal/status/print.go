@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,17 @@ func (p printer) all(reports []explain.Report, now time.Time) {
 		}
 		p.one(r)
 	}
+	if len(reports) > 1 {
+		p.numbers(reports, "\n")
+	}
+}
+
+// numbers writes how many of the Certificates have which health.
+func (p printer) numbers(reports []explain.Report, before string) {
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r explain.Report) bool { return r.Health == "" })
+	if len(reports) > 0 {
+		fmt.Fprintf(p.out, "%s%s: %s\n", before, count(len(reports), "Certificate"), explain.Numbers(reports))
+	}
 }
 
 // one writes a report: first the state and the cause, then what to do and the next try, then the chain.
@@ -59,16 +71,17 @@ const (
 	shown = 3
 	// lines and columns are what a terminal shows at least, with a line for the prompt.
 	lines, columns = 23, 80
-	// causeLength is how much of a cause is shown.
+	// causeLength is how much of a cause is shown, and of what to do.
 	causeLength = 3 * columns
 )
 
 // groups writes what is in the way, a few lines for each cause, and as many causes as a screen has room for.
-func (p printer) groups(groups []explain.Group) {
+func (p printer) groups(groups []explain.Group, all []explain.Report) {
+	defer p.numbers(all, "")
 	if len(groups) == 0 {
 		fmt.Fprintln(p.out, "no Certificate is in trouble")
 	}
-	room := lines - 1 // for the line that says how many there are more
+	room := lines - 2 // for the lines that say how many there are more, and how many there are in all
 	for i, g := range groups {
 		said := group(g)
 		for _, line := range said {
@@ -95,8 +108,19 @@ func group(g explain.Group) (said []string) {
 		what += fmt.Sprintf(", %d expired", g.Expired)
 	}
 	said = append(said, fmt.Sprintf("%s of %s: %s", what, terminal.Line(g.Issuer), plugin.Cut(terminal.Line(g.Cause), causeLength)))
+	others, more := g.Others()
+	for _, other := range others {
+		said = append(said, plugin.Cut(fmt.Sprintf("   %d of them: %s", other.Certificates, terminal.Line(other.Cause)), columns))
+	}
+	if more > 0 {
+		said = append(said, "   and "+count(more, "other message"))
+	}
 	if g.WhatToDo != "" {
-		said = append(said, "   what to do: "+terminal.Line(g.WhatToDo))
+		whose := ""
+		if g.Differs {
+			whose = " for " + g.First.Namespace + "/" + g.First.Name
+		}
+		said = append(said, plugin.Cut("   what to do"+terminal.Line(whose+": "+g.WhatToDo), causeLength))
 	}
 	names := strings.Join(g.Certificates[:min(shown, len(g.Certificates))], ", ")
 	if more := len(g.Certificates) - shown; more > 0 {

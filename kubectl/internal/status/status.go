@@ -138,7 +138,7 @@ func (o *options) write(streams plugin.Streams, p printer, reports []explain.Rep
 		fmt.Fprintln(streams.ErrOut, NoneIn(namespace))
 		return nil
 	case o.notReady:
-		p.groups(explain.Groups(reports, now))
+		p.groups(explain.Groups(reports, now), reports)
 		return nil
 	}
 	p.all(reports, now)
