@@ -61,6 +61,27 @@ func notesOf(t *testing.T, set string) string {
 	return notes
 }
 
+// TestPodRights: the controller may read and sign requests of Pods on demand only, and does then.
+func TestPodRights(t *testing.T) {
+	for set, want := range map[string]string{"": "", "chancery.podCertificates=true": "ClusterRole [list watch] ClusterRole [patch] Deployment"} {
+		var found []string
+		for _, object := range beside.Objects(t, template(t, "--set", set)) {
+			rules, _ := object.Object["rules"].([]any)
+			for _, rule := range rules {
+				if text := fmt.Sprint(rule); strings.Contains(text, "podcertificaterequests") {
+					found = append(found, object.GetKind()+" "+text[strings.LastIndex(text, "["):strings.LastIndex(text, "]")])
+				}
+			}
+			if strings.Contains(fmt.Sprint(object.Object), " --pod-certificates") {
+				found = append(found, object.GetKind())
+			}
+		}
+		if got := strings.Join(found, " "); got != want {
+			t.Errorf("%q: %q, want %q", set, got, want)
+		}
+	}
+}
+
 // TestOwnTokens: the right to tokens of the controller's own ServiceAccount is there on demand only, unlike with
 // cert-manager's chart, and NOTES say so.
 func TestOwnTokens(t *testing.T) {

@@ -32,6 +32,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/externalissuers"
 	"chancery.dev/internal/controller/injection"
+	"chancery.dev/internal/controller/podrequests"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/engine"
@@ -345,8 +346,8 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 		&certmanagerv1.CertificateRequest{}: {Transform: stub.Bound(kept.requests.Transform)},
 		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(informers.ThinCertificate)},
 	}
-	// CertificateSigningRequests are not served everywhere, so they cannot be named above.
-	o.Cache.DefaultTransform = stub.Bound(informers.ShareSolvers(injection.Transform(requests.Thin(shims.Thin(cfg.Shims.Settings)))))
+	// CertificateSigningRequests and PodCertificateRequests are not served everywhere, so they cannot be named above.
+	o.Cache.DefaultTransform = stub.Bound(informers.ShareSolvers(injection.Transform(requests.Thin(podrequests.Thin(shims.Thin(cfg.Shims.Settings))))))
 	o.Cache.NewInformer = informers.NewPagedInformer
 	return o
 }

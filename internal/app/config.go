@@ -34,6 +34,8 @@ type Config struct {
 	// Scope limits the controller further; for tests. The zero value is everything.
 	Scope controller.Scope
 
+	// PodCertificates makes the controller sign PodCertificateRequests, by issuers that say so.
+	PodCertificates bool
 	// AcceptForeignCRDs lets the controller work with the definitions of others, which lack rules and fields of ours.
 	AcceptForeignCRDs bool
 	// LeaderElect lets only one of several replicas work.

@@ -65,6 +65,8 @@ type Installation struct {
 	Injecting Injecting
 	// Webhook says whether there is a webhook.
 	Webhook WebhookPolicy
+	// PodCertificates lets the controller sign PodCertificateRequests.
+	PodCertificates bool
 	// OwnTokens lets the controller ask for tokens of its own service account, for Vault issuers that name it.
 	OwnTokens bool
 
@@ -99,6 +101,9 @@ func (i *Installation) validate() error {
 	}
 	if len(i.OnlyNamespaces) > 0 && (i.Injecting != InjectingNone || i.Webhook != WebhookNone) {
 		f.add("only-namespaces", "goes with neither --cainjector nor --webhook: these work in the whole cluster")
+	}
+	if len(i.OnlyNamespaces) > 0 && i.PodCertificates {
+		f.add("pod-certificates", "goes with no --only-namespaces: Pods are left to others then")
 	}
 	if _, err := version.ParseGeneric(i.KubernetesVersion); i.KubernetesVersion != "" && err != nil {
 		f.add("kubernetes-version", "%w", err)
@@ -170,8 +175,8 @@ func (i *Installation) objects() (*parts, error) {
 			return nil, err
 		}
 	}
-	if i.OwnTokens {
-		if err := grantOwnTokens(base); err != nil {
+	for _, more := range i.moreRights() {
+		if err := more.grant(base); err != nil {
 			return nil, err
 		}
 	}
@@ -203,19 +208,38 @@ func (i *Installation) objects() (*parts, error) {
 	return all, nil
 }
 
-// grantOwnTokens adds to the controller's role the right to tokens of its own service account.
-func grantOwnTokens(base []*unstructured.Unstructured) error {
-	at := slices.IndexFunc(base, func(o *unstructured.Unstructured) bool {
-		return o.GetKind() == "Role" && o.GetName() == "chancery-controller"
-	})
+// onDemand is a right that the controller gets on demand only.
+type onDemand struct {
+	kind, role string
+	rule       map[string]any
+}
+
+// moreRights are those that the installation asks for: the tokens of the controller's own service account, and the
+// requests of Pods.
+func (i *Installation) moreRights() (all []onDemand) {
+	rule := func(group, resource string, verbs ...any) map[string]any {
+		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
+	}
+	if i.OwnTokens {
+		own := rule("", "serviceaccounts/token", "create")
+		own["resourceNames"] = []any{accountName}
+		all = append(all, onDemand{"Role", "chancery-controller", own})
+	}
+	if i.PodCertificates {
+		all = append(all, onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests", "list", "watch")},
+			onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests/status", "patch")})
+	}
+	return all
+}
+
+// grant adds the right to the role.
+func (r onDemand) grant(base []*unstructured.Unstructured) error {
+	at := slices.IndexFunc(base, func(o *unstructured.Unstructured) bool { return o.GetKind() == r.kind && o.GetName() == r.role })
 	rules, _, err := unstructured.NestedSlice(base[at].Object, "rules")
 	if err != nil {
 		return err
 	}
-	rules = append(rules, map[string]any{
-		"apiGroups": []any{""}, "resources": []any{"serviceaccounts/token"}, "resourceNames": []any{accountName}, "verbs": []any{"create"},
-	})
-	return unstructured.SetNestedSlice(base[at].Object, rules, "rules")
+	return unstructured.SetNestedSlice(base[at].Object, append(rules, r.rule), "rules")
 }
 
 // definitionObjects are those of api.CRDs, as they are applied.
@@ -304,6 +328,9 @@ func (i *Installation) workloads() ([]*unstructured.Unstructured, error) {
 	}
 	if i.Injecting == InjectingController {
 		controller = append(controller, "--enable-cainjector")
+	}
+	if i.PodCertificates {
+		controller = append(controller, "--pod-certificates")
 	}
 	webhook := []any{
 		"--mutating-webhook-configuration=" + i.NamePrefix + requesterwebhook.Name, "--dynamic-serving-ca-secret-namespace=" + i.Namespace,

@@ -276,6 +276,37 @@ func TestOwnTokens(t *testing.T) {
 	}
 }
 
+// TestPodRights: the controller may read and sign requests of Pods only if that is installed, and does then.
+func TestPodRights(t *testing.T) {
+	t.Parallel()
+	i := DefaultInstallation()
+	i.Controller = true
+	for _, wanted := range []bool{false, true} {
+		i.PodCertificates = wanted
+		_, objects := printed(t, i)
+		reads, writes, runs := "", "", ""
+		for _, o := range objects {
+			text := fmt.Sprint(o.Object)
+			for what, into := range map[string]*string{
+				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests] verbs:[list watch]]":   &reads,
+				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests/status] verbs:[patch]]": &writes, " --pod-certificates": &runs,
+			} {
+				if strings.Contains(text, what) {
+					*into += idOf(o)
+				}
+			}
+		}
+		const role = "ClusterRole /chancery-controller"
+		if wanted && (reads != role || writes != role || !strings.HasPrefix(runs, "Deployment ")) || !wanted && reads+writes+runs != "" {
+			t.Errorf("%t: read by %q, written by %q, signed by %q", wanted, reads, writes, runs)
+		}
+	}
+	i.OnlyNamespaces = []string{"shop"}
+	if err := i.Print(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "pod-certificates") {
+		t.Errorf("in some namespaces: %v", err)
+	}
+}
+
 // TestContainersKnowTheirLimit: the garbage collector of each container is told the container's limit of memory.
 func TestContainersKnowTheirLimit(t *testing.T) {
 	t.Parallel()

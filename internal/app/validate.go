@@ -115,6 +115,9 @@ func (c *Config) Validate() error {
 				request.GroupNodes, request.GroupBootstrappers, group)
 		}
 	}
+	if c.PodCertificates && len(c.Namespaces) > 0 {
+		f.add("pod-certificates", "goes with no --namespace: Pods are left to others then")
+	}
 	c.ACME.validate(&f)
 	return errors.Join(f...)
 }

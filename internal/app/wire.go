@@ -12,6 +12,7 @@ import (
 	"chancery.dev/internal/controller/certificates"
 	"chancery.dev/internal/controller/issuers"
 	"chancery.dev/internal/controller/orders"
+	"chancery.dev/internal/controller/podrequests"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/metrics"
@@ -93,6 +94,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error {
 			return deps.Late(func(ctx context.Context) error { return setupSigningRequests(ctx, deps, log) })
 		}},
+		{everywhere && cfg.PodCertificates, func() error { return podrequests.Setup(deps) }},
 		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {
 		if !step.runs {

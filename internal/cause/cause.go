@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/fault"
@@ -69,6 +70,9 @@ const (
 	Invalid              Class = "Invalid"
 	ServerError          Class = "ServerError"
 )
+
+// ForPodsOnly is what an issuer says to all requests but those of Pods, if it signs for nobody else.
+const ForPodsOnly = "it signs for Pods only, by its annotation " + certmanagerv1.PodCertificatesAnnotation + ": whoever else could ask it could have the name of any Pod"
 
 // New returns a cause. The problem and the subject may be empty; the message may be a stranger's.
 func New(class Class, problemType, subject, message string) *cmmeta.Cause {

@@ -187,6 +187,9 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 		"approve every CertificateRequest, and CertificateSigningRequests as --csr-approval says; false leaves to others whatever no --csr-approval flag is set for")
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
+	f.BoolVar(&cfg.PodCertificates, "pod-certificates", false,
+		"sign PodCertificateRequests, which kubelets make for Pods, by CA issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, "+
+			"and the rights of chancery install --pod-certificates")
 	approvers := cfg.CSRApprovers
 	addApproverFlag(cmd, approvers, request.FormCSR, "csr-approval", "cert-manager.io/<ClusterIssuer>")
 	addApproverFlag(cmd, approvers, request.FormCSRIssuer, "csr-approval-issuer", "issuers.cert-manager.io/<namespace>.<name>")

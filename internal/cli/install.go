@@ -61,6 +61,7 @@ func addInstallFlags(cmd *cobra.Command, i *app.Installation) {
 	f.BoolVar(&i.ForceConflicts, "force-conflicts", false, "take over fields that others manage, as those of a cert-manager that was installed before")
 	f.BoolVar(&i.OwnTokens, "own-service-account-tokens", false,
 		"let the controller ask for tokens of its own service account, which Vault issuers can name then; without it, the right is taken away")
+	f.BoolVar(&i.PodCertificates, "pod-certificates", false, "let the controller sign PodCertificateRequests (--pod-certificates of chancery controller); without it, the right is taken away")
 	f.StringVar(&i.KubernetesVersion, "kubernetes-version", "",
 		"version of the cluster to print for, such as 1.33: without policies that it does not serve; all by default, which needs 1.36")
 	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+

@@ -8,6 +8,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
@@ -38,6 +39,9 @@ func (d *Deps) Approver(ref cmmeta.IssuerReference, namespace string) request.Ap
 	return request.ApproveExternal
 }
 
+// PodRequestKind is the kind of the requests that kubelets make for Pods.
+const PodRequestKind = "PodCertificateRequest"
+
 // StateOf returns the state of an issuer for a kind of request, and the message of the issuer's condition Ready if that
 // condition is not True.
 func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (request.IssuerState, string) {
@@ -50,6 +54,9 @@ func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (
 	}
 	if _, managed := d.Signers[kind]; !managed || slices.Contains(d.Settings.Unsigned[requestKind], kind) {
 		return request.IssuerUnmanaged, ""
+	}
+	if requestKind != PodRequestKind && certmanagerv1.ForPodsOnly(issuer) {
+		return request.IssuerNotReady, cause.ForPodsOnly
 	}
 	ready := certmanagerv1.FindIssuerCondition(issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady)
 	switch {

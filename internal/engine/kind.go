@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,8 +44,9 @@ type Kind[O client.Object, M, S, A any] struct {
 	// Absent asks for decisions about objects that do not exist, too: Observe then gets an empty object with the name,
 	// and without a UID. No calls can be made for it. Plan.Done forgets it.
 	Absent bool
-	// Events records events about the objects.
+	// Events records events about the objects, or about what About returns for them, if it is not nil.
 	Events record.EventRecorder
+	About  func(object O) *corev1.ObjectReference
 	// Observe gathers what the decision needs, from caches and from the memory.
 	Observe func(ctx context.Context, p *Pass[O, M]) (S, error)
 	// Decide is pure.
@@ -108,6 +110,7 @@ type Pass[O client.Object, M any] struct {
 	owner  owner
 	logged *passLog
 	events record.EventRecorder
+	about  *corev1.ObjectReference
 }
 
 // TakeOutcome returns the outcome of a call that has come back, and forgets the call.
@@ -137,7 +140,11 @@ func (p *Pass[O, M]) Forget(name string) { p.engine.calls.forgetCall(p.owner.uid
 func (p *Pass[O, M]) Tell(e Event) { p.tell(p.Object, e) }
 
 func (p *Pass[O, M]) tell(object client.Object, e Event) {
-	Emit(p.events, object, e)
+	about := runtime.Object(object)
+	if p.about != nil {
+		about = p.about
+	}
+	Emit(p.events, about, e)
 	p.logged.addCause(e.Message, e.Reason)
 }
 
@@ -228,6 +235,9 @@ func (r *Runner[O, M, S, A]) reconcile(ctx context.Context, req reconcile.Reques
 		known := r.remember(req.NamespacedName, object)
 		p := &Pass[O, M]{
 			Object: object, Memory: &known.memory, engine: r.engine, owner: r.owner(object), logged: told, events: r.kind.Events,
+		}
+		if r.kind.About != nil {
+			p.about = r.kind.About(object)
 		}
 		if Paused(object) {
 			return r.rest(known, p.owner, told, Plan{Waits: For{What: WaitEvent, Detail: "paused by the annotation " + cmmeta.PausedAnnotation}}, nil)
@@ -439,7 +449,7 @@ func interpret(err error) (reconcile.Result, error) {
 }
 
 // Emit records an event about an object.
-func Emit(recorder record.EventRecorder, object client.Object, e Event) {
+func Emit(recorder record.EventRecorder, object runtime.Object, e Event) {
 	kind := corev1.EventTypeNormal
 	if e.Warning {
 		kind = corev1.EventTypeWarning

@@ -55,6 +55,8 @@ const (
 	// Approvals are tries to approve requests that the controller may not approve: the kind of the issuer, or the right
 	// to approve, may be only a moment old.
 	Approvals Waiter = "approvals"
+	// Rights are questions whether a ServiceAccount may have a certificate, after it was told that it may not.
+	Rights Waiter = "rights"
 	// Finalizes are finalize requests that a CA refuses although it shows the order as ready.
 	Finalizes Waiter = "finalizes"
 )
@@ -106,6 +108,7 @@ var patience = map[Waiter]map[Class]Patience{
 	WatchedWrites: {"": {First: 5 * time.Minute, Most: 5 * time.Minute}},
 	Conflicts:     {"": {First: 50 * time.Millisecond, Factor: 2, Most: 10 * time.Second}},
 	Approvals:     {"": {First: time.Second, Factor: 2, Most: 5 * time.Minute}},
+	Rights:        {"": {First: 5 * time.Second, Factor: 2, Most: 20 * time.Second}},
 	Finalizes:     {"": {First: time.Second, Factor: 2, Most: 5 * time.Minute}},
 }
 

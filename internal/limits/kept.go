@@ -12,6 +12,8 @@ const (
 	NamespaceSessionBytes = 4 << 20
 	// ListBytes is how large a page of a list of objects is, where it has more than one.
 	ListBytes = 8 << 20
+	// PodRights is how many answers are kept about whether a ServiceAccount may have certificates of a signer.
+	PodRights = 20_000
 	// Zones is how many names are kept, each with its zone, ZoneServers how many zones, with their servers' addresses.
 	Zones       = 10_000
 	ZoneServers = 2_000
@@ -80,6 +82,11 @@ func kept() []Row {
 			Parser: "Kubernetes' decoder",
 		},
 		{
+			What: "Answers about whether a ServiceAccount may have certificates of a signer", Who: "who runs Pods",
+			Numbers: []Number{held("rights of ServiceAccounts", PodRights, "answers", Dropped)}, Costs: "A minute's answer, two questions to the API server", Above: again,
+			Tests: []string{"TestAnswersAreRemembered"}, Parser: "nothing is parsed",
+		},
+		{
 			What: "Zones of names, servers of zones", Who: certificates, Numbers: []Number{held("zones of names", Zones, "names", Dropped), held("servers of zones", ZoneServers, "zones", Dropped)},
 			Costs: "For the TTL, a day at most", Above: again, Tests: []string{"TestZoneIsCachedForItsTTL", "TestZonesAreBounded"},
 			Parser: "nothing is parsed",
@@ -105,6 +112,11 @@ func passing() []Row {
 			What: "CertificateSigningRequests for signers of somebody else", Who: "who creates CertificateSigningRequests",
 			Bound: "the name and the signer", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
 			Tests: []string{"TestForeignRequestsAreNotKept"}, Parser: "Kubernetes' decoder",
+		},
+		{
+			What: "PodCertificateRequests that are finished, or for signers of somebody else", Who: "who runs Pods",
+			Bound: "the name, the signer and the verdict", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
+			Tests: []string{"TestThin"}, Parser: "Kubernetes' decoder",
 		},
 		{
 			What: "Pages of the lists that a start reads: each has as many objects as have room in it", Who: "who creates objects of any kind that is watched, and Secrets",

@@ -214,6 +214,11 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
+// NamesNothing reports whether a request has a key, and neither a subject nor extensions.
+func NamesNothing(csr *x509.CertificateRequest) bool {
+	return isEmptySubject(csr.RawSubject) && len(csr.Extensions) == 0
+}
+
 // InspectPEM is InspectCSR of a request as DecodeCSR takes it. The signature is not verified.
 func InspectPEM(text []byte) (CSRFacts, error) {
 	csr, err := ParseCSR(text)

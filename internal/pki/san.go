@@ -49,6 +49,16 @@ type AltNames struct {
 	OtherNames                                  []OtherName
 }
 
+// Extension returns the names as an extension of a certificate, which is critical if the certificate has no subject
+// (RFC 5280 §4.2.1.6). It is an error if a name cannot be encoded.
+func (n AltNames) Extension(critical bool) (pkix.Extension, error) {
+	var x extensions
+	if n.encode(&x, critical); x.err != nil || len(x.list) == 0 {
+		return pkix.Extension{}, cmp.Or(x.err, errors.New("there are no names"))
+	}
+	return x.list[0], nil
+}
+
 // encode adds the names, if there are any, all of one type together, and each once: by its first spelling.
 func (n AltNames) encode(x *extensions, critical bool) {
 	var names []asn1.RawValue

@@ -195,13 +195,15 @@ type RenewalInfo struct {
 type Request struct {
 	// Source is the object that asks: owner of whatever a Signer creates for it.
 	Source metav1.Object
-	// SourceKind is "CertificateRequest" or "CertificateSigningRequest".
+	// SourceKind is "CertificateRequest", "CertificateSigningRequest" or "PodCertificateRequest".
 	SourceKind string
 	// ResourceNamespace is where the Secrets that the request names are read, and
 	// where a Signer creates objects on behalf of the request.
 	ResourceNamespace string
 	// CSR is a PEM encoded PKCS#10 request (RFC 2986).
 	CSR []byte
+	// Names are the names of the certificate if they are not those of the CSR, which then names nothing; nil otherwise.
+	Names *pki.AltNames
 	// Duration is the validity asked for; never zero.
 	Duration time.Duration
 	// IsCA asks for a CA certificate.
@@ -243,7 +245,19 @@ func (r *Request) Template(i pki.Issuance) (*x509.Certificate, error) {
 		return nil, err
 	}
 	i.Duration, i.IsCA = r.Duration, r.IsCA
-	return pki.NewTemplate(csr, i)
+	template, err := pki.NewTemplate(csr, i)
+	switch {
+	case err != nil || r.Names == nil:
+		return template, err
+	case !pki.NamesNothing(csr):
+		return nil, errors.New("the encoded certificate request has names of its own")
+	}
+	names, err := r.Names.Extension(true)
+	if err != nil {
+		return nil, err
+	}
+	template.ExtraExtensions = append(template.ExtraExtensions, names)
+	return template, nil
 }
 
 // Bundle is an issued certificate.

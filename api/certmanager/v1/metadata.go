@@ -78,6 +78,28 @@ func ReissuesNow(issuer metav1.Object) bool {
 	return issuer.GetAnnotations()[ReissueNowAnnotation] == LabelTrue
 }
 
+// Annotations of a CA Issuer or ClusterIssuer that signs PodCertificateRequests. They are our own.
+const (
+	// PodCertificatesAnnotation makes the issuer sign for Pods. Its value is the trust domain of the SPIFFE IDs, such as
+	// prod.example.com: two clusters that have one CA need different ones. The issuer signs nothing else then, because
+	// anybody who may ask it for a certificate could name a Pod of somebody else.
+	PodCertificatesAnnotation = "chancery.dev/pod-certificates"
+	// PodCertificatesSharedAnnotation, if it is "true", lets the issuer sign for others than Pods, too.
+	PodCertificatesSharedAnnotation = "chancery.dev/pod-certificates-shared"
+	// PodCertificatesForAnnotation, if it is "all", lets every ServiceAccount have certificates. Without it, a
+	// ServiceAccount needs the verb request on the signer.
+	PodCertificatesForAnnotation = "chancery.dev/pod-certificates-for"
+	// PodCertificatesDurationAnnotation is the longest lifetime, from 1h to 24h, as a duration; 24h without it.
+	PodCertificatesDurationAnnotation = "chancery.dev/pod-certificates-duration"
+)
+
+// ForPodsOnly reports whether an issuer signs for Pods, and for nobody else.
+func ForPodsOnly(issuer metav1.Object) bool {
+	annotations := issuer.GetAnnotations()
+	_, pods := annotations[PodCertificatesAnnotation]
+	return pods && annotations[PodCertificatesSharedAnnotation] != LabelTrue
+}
+
 // DropOldCAsAfterAnnotation is our own: on an object that a CA bundle is injected into, it says how long a CA stays in
 // the bundle that has left its source, as a duration such as 24h. Without it, a CA stays until it has expired.
 const DropOldCAsAfterAnnotation = "chancery.dev/drop-old-cas-after"

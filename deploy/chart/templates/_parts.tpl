@@ -30,6 +30,9 @@
 {{- else }}
 - --csr-needs-feature-gate
 {{- end }}
+{{- if .Values.chancery.podCertificates }}
+- --pod-certificates
+{{- end }}
 {{- with .Values.ingressShim }}
 {{- range $flag, $value := dict "name" .defaultIssuerName "kind" .defaultIssuerKind "group" .defaultIssuerGroup }}
 {{- with $value }}

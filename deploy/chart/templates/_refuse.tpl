@@ -28,6 +28,12 @@
 {{- if and .Values.chancery.namespaces .Values.clusterResourceNamespace -}}
 {{- $refused = append $refused "clusterResourceNamespace: ClusterIssuers are left to others where chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
+{{- if and .Values.chancery.namespaces .Values.chancery.podCertificates -}}
+{{- $refused = append $refused "chancery.podCertificates: Pods are left to others where chancery.namespaces is set: remove one of both" -}}
+{{- end -}}
+{{- if and .Values.chancery.podCertificates (not .Values.chancery.admissionPolicies.enabled) -}}
+{{- $refused = append $refused "chancery.podCertificates: set chancery.admissionPolicies.enabled, too: one of the policies lets only nodes ask for Pods" -}}
+{{- end -}}
 {{- if .Values.chancery.certificateSigningRequests -}}
 {{- if .Values.chancery.namespaces -}}
 {{- $refused = append $refused "chancery.certificateSigningRequests: they are left to others where chancery.namespaces is set: remove one of both" -}}

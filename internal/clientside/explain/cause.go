@@ -173,7 +173,7 @@ func (w *Cluster) ofLatest(crt *certmanagerv1.Certificate, underWay bool) found 
 	if request != nil && !stale {
 		return w.ofRequest(request)
 	}
-	if missing || notReady(issuer) != nil {
+	if missing || signsNot(issuer) != nil {
 		return w.ofIssuer(w.issuerNode(crt.Spec.IssuerRef, crt.Namespace), issuer)
 	}
 	return found{Scene: w.sceneOf(crt, nil)}
@@ -193,7 +193,7 @@ func (w *Cluster) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 	case d.Outcome == Issued:
 	case denied != nil:
 		f.Cause = cause.New(cause.Denied, "", "", denied.Reason+": "+denied.Message)
-	case (d.Outcome != Failed || order != nil && order.Status.State.IsFailure()) && order != nil && !missing && notReady(issuer) == nil,
+	case (d.Outcome != Failed || order != nil && order.Status.State.IsFailure()) && order != nil && !missing && signsNot(issuer) == nil,
 		d.Outcome == Failed && order != nil && order.Status.State.IsFailure():
 		w.ofOrder(&f, order)
 	case d.Outcome == Failed && cr.Status.Cause != nil:
@@ -204,7 +204,7 @@ func (w *Cluster) ofRequest(cr *certmanagerv1.CertificateRequest) found {
 			class = cause.Class(c.Reason)
 		}
 		f.Cause = cause.New(class, "", "", d.Reason)
-	case missing || notReady(issuer) != nil:
+	case missing || signsNot(issuer) != nil:
 		return w.ofIssuer(w.issuerNode(cr.Spec.IssuerRef, cr.Namespace), issuer)
 	case find(certmanagerv1.CertificateRequestConditionApproved) == nil && ready == nil:
 		if w.now.Sub(cr.CreationTimestamp.Time) >= unseen/3 {
@@ -283,6 +283,14 @@ func notReady(issuer certmanagerv1.GenericIssuer) *certmanagerv1.IssuerCondition
 	return ready
 }
 
+// signsNot is why an issuer that exists signs no requests: it is not ready, or signs for Pods only; nil otherwise.
+func signsNot(issuer certmanagerv1.GenericIssuer) *certmanagerv1.IssuerCondition {
+	if issuer != nil && notReady(issuer) == nil && certmanagerv1.ForPodsOnly(issuer) {
+		return &certmanagerv1.IssuerCondition{Message: cause.ForPodsOnly}
+	}
+	return notReady(issuer)
+}
+
 // ofIssuer is an issuer that does not exist or is not ready.
 func (w *Cluster) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
 	name := Name(n.Kind, n.Namespace, n.Name)
@@ -295,7 +303,7 @@ func (w *Cluster) ofIssuer(n Node, issuer certmanagerv1.GenericIssuer) found {
 		f.Cause = cause.New(cause.IssuerMissing, "", name, hint)
 		return f
 	}
-	f.Cause = cause.New(cause.IssuerNotReady, "", name, terminal.Line(notReady(issuer).Message))
+	f.Cause = cause.New(cause.IssuerNotReady, "", name, terminal.Line(signsNot(issuer).Message))
 	return f
 }
 

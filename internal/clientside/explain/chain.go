@@ -195,7 +195,7 @@ func (w *Cluster) SigningRequest(csr *certificatesv1.CertificateSigningRequest) 
 		f := found{Scene: cause.Scene{Issuer: issuer}}
 		w.ofOrder(&f, order)
 		r.Trouble = f.trouble(w.now)
-	case missing || notReady(issuer) != nil:
+	case missing || signsNot(issuer) != nil:
 		f := w.ofIssuer(r.Issuer, issuer)
 		r.Trouble = f.trouble(w.now)
 	case state.State == "new":

@@ -70,6 +70,9 @@ func Issuer(name string, issuer certmanagerv1.GenericIssuer) Finding {
 	case ready.Status != cmmeta.ConditionTrue:
 		f.Outcome, f.Message = Failed, fmt.Sprintf("%s is not ready (%s): %s", name, ready.Reason, ready.Message)
 		f.WhatToDo = (&cause.Scene{Cause: cause.New(cause.IssuerNotReady, "", name, ""), Issuer: issuer}).Cure()
+	case certmanagerv1.ForPodsOnly(issuer):
+		f.Outcome, f.Message = Failed, name+" signs for Pods only, by its annotation "+certmanagerv1.PodCertificatesAnnotation
+		f.WhatToDo = "Take another issuer"
 	}
 	return f
 }

@@ -188,6 +188,10 @@ func TestIssuerAndOrders(t *testing.T) {
 	want(t, preflight.Issuer("Issuer a/b", issuer), preflight.Failed, "not ready (No): because")
 	certmanagerv1.SetIssuerCondition(issuer, certmanagerv1.IssuerCondition{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}, time.Now())
 	want(t, preflight.Issuer("Issuer a/b", issuer), preflight.OK, "")
+	issuer.Annotations = map[string]string{certmanagerv1.PodCertificatesAnnotation: "example.com"}
+	want(t, preflight.Issuer("Issuer a/b", issuer), preflight.Failed, "for Pods only")
+	issuer.Annotations[certmanagerv1.PodCertificatesSharedAnnotation] = "true"
+	want(t, preflight.Issuer("Issuer a/b", issuer), preflight.OK, "")
 	issuer.Annotations = map[string]string{cmmeta.PausedAnnotation: ""}
 	want(t, preflight.Issuer("Issuer a/b", issuer), preflight.Warning, "paused")
 

@@ -1,0 +1,275 @@
+// Package podrequests signs PodCertificateRequests with internal/engine, by CA issuers that say that they sign for
+// Pods. internal/machine/podrequest decides.
+package podrequests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/controller"
+	"chancery.dev/internal/engine"
+	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/podrequest"
+	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/signer"
+)
+
+// memory is what is remembered of a request while the process lives.
+type memory struct {
+	// said is what an event has told of last.
+	said string
+	// refusals counts in a row how often the ServiceAccount has lacked the right.
+	refusals int
+}
+
+type (
+	podCertificateRequest = certificatesv1.PodCertificateRequest
+	kind                  = engine.Kind[*podCertificateRequest, memory, *observation, podrequest.Action]
+	pass                  = engine.Pass[*podCertificateRequest, memory]
+)
+
+// observation is a request as a pass sees it.
+type observation struct {
+	state  podrequest.State
+	issuer certmanagerv1.GenericIssuer
+}
+
+// requests are the requests of Pods.
+type requests struct {
+	*controller.Deps
+
+	rights rights
+}
+
+// Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37.
+func Setup(d *controller.Deps) error {
+	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now)}
+	return d.Late(func(ctx context.Context) error {
+		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind(controller.PodRequestKind))
+	})
+}
+
+func (r *requests) add(ctx context.Context) error {
+	d := r.Deps
+	runner := engine.Run(d.Engine, kind{
+		Name: controller.PodRequestKind, Events: d.Events("chancery-podcertificaterequests"),
+		New:     func() *podCertificateRequest { return &podCertificateRequest{} },
+		About:   podOf,
+		Observe: r.observe, Plan: r.plan, Refused: r.refused,
+		Decide: func(o *observation, now time.Time) podrequest.Action { return podrequest.Decide(o.state, now) },
+	})
+	object := &podCertificateRequest{}
+	if err := d.Manager.GetFieldIndexer().IndexField(ctx, object, controller.IssuerIndex, issuerOf); err != nil {
+		return err
+	}
+	if err := d.Observed(ctx, object); err != nil {
+		return err
+	}
+	list := &certificatesv1.PodCertificateRequestList{}
+	b := ctrl.NewControllerManagedBy(d.Manager).Named("podcertificaterequests").
+		For(object, builder.WithPredicates(predicate.NewPredicateFuncs(r.inScope))).
+		WatchesRawSource(runner).
+		WatchesRawSource(d.OnIssuerSecret(d.Waiting(list))).
+		WithOptions(d.Options(time.Second, time.Minute))
+	return d.WatchIssuers(b, list).Complete(runner)
+}
+
+// inScope keeps out foreign signers, and issuers and namespaces of other scopes.
+func (r *requests) inScope(object client.Object) bool {
+	pcr, ok := object.(*podCertificateRequest)
+	if !ok {
+		return false
+	}
+	named, ours := request.ParseSignerName(pcr.Spec.SignerName)
+	if len(r.Scope.Namespaces) > 0 && !slices.Contains(r.Scope.Namespaces, pcr.Namespace) {
+		return false
+	}
+	return ours && (named.Form == request.FormCSRIssuer || r.Scope.Holds(named.Name))
+}
+
+func issuerOf(object client.Object) []string {
+	pcr, ok := object.(*podCertificateRequest)
+	if !ok || finished(pcr) {
+		return nil
+	}
+	named, ours := request.ParseSignerName(pcr.Spec.SignerName)
+	if !ours {
+		return nil
+	}
+	return []string{controller.IssuerKey(named.Namespace, named.Name)}
+}
+
+// finished reports whether a request has a verdict: the API server lets nobody change it.
+func finished(pcr *podCertificateRequest) bool {
+	return pcr.DeletionTimestamp != nil || slices.ContainsFunc(pcr.Status.Conditions, func(c metav1.Condition) bool {
+		return slices.Contains([]string{
+			certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+			certificatesv1.PodCertificateRequestConditionTypeFailed,
+		}, c.Type)
+	})
+}
+
+// observe reads a request and its issuer.
+func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
+	pcr := p.Object
+	named, ours := request.ParseSignerName(pcr.Spec.SignerName)
+	if !ours || !r.inScope(pcr) || finished(pcr) {
+		return &observation{}, nil
+	}
+	ref := named.Reference()
+	o := &observation{state: podrequest.State{
+		Spec: &pcr.Spec, Namespace: pcr.Namespace, Signer: named, IssuerName: ref.Kind + " " + named.Name,
+	}}
+	if r.Scope.Reach(ref) != controller.WithinReach {
+		o.state.Issuer = request.IssuerOutOfReach
+		return o, nil
+	}
+	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.ClusterIssuer{}
+	if named.Form == request.FormCSRIssuer {
+		issuer = &certmanagerv1.Issuer{}
+		if named.Namespace != pcr.Namespace {
+			return o, nil // it is denied, whatever there is
+		}
+	}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: named.Namespace, Name: named.Name}, issuer.(client.Object)) //nolint:forcetypeassert // both kinds are
+	if apierrors.IsNotFound(err) {
+		o.state.Issuer = request.IssuerMissing
+		return o, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.issuer = issuer
+	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer, controller.PodRequestKind)
+	o.state.IssuerType, o.state.Annotations = string(signer.TypeOf(issuer.GetSpec())), issuer.GetAnnotations()
+	if ca := issuer.GetStatus().CA; ca != nil && ca.NotAfter != nil {
+		o.state.CAEnds = ca.NotAfter.Time
+	}
+	return o, nil
+}
+
+// plan says what a decision means.
+func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
+	if a.Step == podrequest.StepAuthorize {
+		may, err := r.rights.may(ctx, p.Object, o.state.Signer)
+		if err != nil {
+			return engine.Plan{}, fmt.Errorf("ask whether the ServiceAccount %s may have certificates of %s: %w", o.state.Spec.ServiceAccountName, o.state.IssuerName, err)
+		}
+		o.state.MayRequest = &may
+		a = podrequest.Decide(o.state, r.Now())
+	}
+	switch a.Step {
+	case podrequest.StepWait:
+		return r.wait(p, a), nil
+	case podrequest.StepDeny:
+		return verdict(p.Object, certificatesv1.PodCertificateRequestConditionTypeDenied, a.Reason, a.Message, r.Now()), nil
+	case podrequest.StepSign:
+		return r.sign(ctx, p, o, a)
+	default:
+		return engine.Plan{Done: true}, nil
+	}
+}
+
+// doesNotCome is where the events about a Pod begin.
+const doesNotCome = "The certificate for a volume of the Pod does not come: "
+
+// wait writes nothing to the request: an event about the Pod says once what it waits for.
+func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
+	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}
+	if p.Memory.said != a.Reason && a.Reason != "" {
+		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
+		p.Memory.said = a.Reason
+	}
+	if a.Refused { // no watch tells that a right is given
+		p.Memory.refusals++
+		wait := fault.Rights.With("").Step(p.Memory.refusals)
+		plan.Wake = r.Now().Add(wait - time.Duration(p.Chance()*float64(wait)/4)) // not all Pods in one moment
+		plan.Waits.What = engine.WaitTime
+	}
+	return plan
+}
+
+func podOf(pcr *podCertificateRequest) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pcr.Namespace, Name: pcr.Spec.PodName, UID: pcr.Spec.PodUID}
+}
+
+// verdict is a plan that finishes a request. The kubelet tells of a denial in an event about the Pod.
+func verdict(pcr *podCertificateRequest, condition, reason, message string, now time.Time) engine.Plan {
+	changed := pcr.DeepCopy()
+	changed.Status.Conditions = append(changed.Status.Conditions, metav1.Condition{
+		Type: condition, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
+	})
+	return engine.Plan{Status: changed, Done: true}
+}
+
+// sign signs a request in line, and writes everything at once.
+func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
+	by, can := r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Signer)
+	if !can {
+		return engine.Plan{}, fmt.Errorf("%s has no Signer: please report this as a bug", o.state.IssuerName)
+	}
+	ref := o.state.Signer.Reference()
+	result, err := by.Sign(ctx, o.issuer, signer.Request{
+		Source: p.Object, SourceKind: controller.PodRequestKind, ResourceNamespace: signer.ResourceNamespace(o.issuer, r.Settings.ClusterResourceNamespace),
+		CSR: a.CSR, Names: &a.Names, Duration: a.Duration,
+		Usages:     []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth},
+		IssuerName: ref.Name, IssuerKind: ref.Kind, IssuerGroup: ref.Group,
+	})
+	if err != nil { // whatever it is, somebody else than the Pod can correct it
+		plan := r.wait(p, podrequest.Action{Step: podrequest.StepWait, Reason: podrequest.ReasonSigningError, Message: err.Error()})
+		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal {
+			plan.Failure = err
+		}
+		return plan, nil
+	}
+	chain, err := pki.DecodeChain(result.Bundle.Chain)
+	if err != nil {
+		return engine.Plan{}, fmt.Errorf("read the chain that was signed for %s/%s: %w", p.Object.Namespace, p.Object.Name, err)
+	}
+	leaf := chain[0]
+	plan := verdict(p.Object, certificatesv1.PodCertificateRequestConditionTypeIssued, "Issued", "signed by "+o.state.IssuerName, r.Now())
+	status := &plan.Status.(*podCertificateRequest).Status //nolint:forcetypeassert // verdict makes it
+	status.CertificateChain = string(result.Bundle.Chain)
+	status.NotBefore, status.NotAfter = new(metav1.NewTime(leaf.NotBefore)), new(metav1.NewTime(leaf.NotAfter))
+	status.BeginRefreshAt = new(metav1.NewTime(podrequest.RefreshAt(string(p.Object.Spec.PodUID), leaf.NotBefore, leaf.NotAfter)))
+	return plan, nil
+}
+
+// refused says what the API server does not let us write.
+func (r *requests) refused(p *pass, err error) engine.Event {
+	return engine.Event{Warning: true, Reason: podrequest.ReasonSigningError, Message: doesNotCome + err.Error()}
+}
+
+// Thin is the cache.TransformFunc of PodCertificateRequests; others has all other kinds. Of a request that is finished,
+// or for a signer of somebody else, it keeps what says so: the cluster keeps requests for a quarter of an hour.
+func Thin(others toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		pcr, ok := obj.(*podCertificateRequest)
+		if !ok {
+			return others(obj)
+		}
+		if _, ours := request.ParseSignerName(pcr.Spec.SignerName); ours && !finished(pcr) {
+			pcr.ManagedFields = nil
+			return pcr, nil
+		}
+		thin := &podCertificateRequest{ObjectMeta: metav1.ObjectMeta{
+			Namespace: pcr.Namespace, Name: pcr.Name, UID: pcr.UID, ResourceVersion: pcr.ResourceVersion, DeletionTimestamp: pcr.DeletionTimestamp,
+		}}
+		thin.Spec.SignerName, thin.Status.Conditions = pcr.Spec.SignerName, pcr.Status.Conditions
+		return thin, nil
+	}
+}

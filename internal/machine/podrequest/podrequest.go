@@ -1,0 +1,253 @@
+// Package podrequest decides what becomes of a PodCertificateRequest, with which a kubelet asks for a certificate of a
+// Pod (certificates.k8s.io, Kubernetes 1.37).
+//
+// Denied is for ever, and makes the kubelet drop the certificate that a Pod has. So a request is denied only if the
+// spec of its Pod makes it impossible. Whatever somebody else can correct makes it wait: the same Pod starts then.
+package podrequest
+
+import (
+	"encoding/pem"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/pki"
+)
+
+// The lifetimes of certificates for Pods. Shortest is the API's, Longest ours: the API's is 91 days.
+const (
+	Shortest = time.Hour
+	Longest  = 24 * time.Hour
+)
+
+// inside is how far from both ends of a lifetime the API wants the beginning of the refresh.
+const inside = 10 * time.Minute
+
+// Reasons of events about a Pod whose request waits, and of a request that is denied.
+const (
+	ReasonIssuerMissing  = "IssuerMissing"
+	ReasonIssuerNotReady = "IssuerNotReady"
+	ReasonNotForPods     = "IssuerNotForPods"
+	ReasonForbidden      = "SignerForbidden"
+	ReasonCAEndsSoon     = "CAEndsSoon"
+	ReasonSigningError   = request.ReasonSigningError
+	ReasonOtherNamespace = "IssuerOfOtherNamespace"
+	ReasonIssuerType     = "IssuerTypeUnsupported"
+	ReasonStubNames      = "RequestNamesSomething"
+	ReasonKubeletTooOld  = "KubeletTooOld"
+)
+
+// Step is what to do for a request.
+type Step int
+
+// The steps.
+const (
+	// StepIgnore: it is not ours.
+	StepIgnore Step = iota + 1
+	// StepWait for an event, or until Wake.
+	StepWait
+	// StepDeny it for ever.
+	StepDeny
+	// StepAuthorize: ask whether the ServiceAccount may have a certificate.
+	StepAuthorize
+	// StepSign it.
+	StepSign
+)
+
+// State is what can be observed of a request.
+type State struct {
+	// Spec is nil for a request that has a verdict, or is for a signer of somebody else.
+	Spec      *certificatesv1.PodCertificateRequestSpec
+	Namespace string
+	// Signer is what the signer name names. IssuerName names the issuer for people.
+	Signer     request.SignerName
+	IssuerName string
+	Issuer     request.IssuerState
+	// IssuerSays is the message of its condition Ready if that is not True, and IssuerType its type.
+	IssuerSays, IssuerType string
+	// Annotations are those of the issuer.
+	Annotations map[string]string
+	// CAEnds is when the first certificate of the CA expires; zero if that is not known.
+	CAEnds time.Time
+
+	// MayRequest says whether the ServiceAccount may have a certificate of the signer; nil before that was asked.
+	MayRequest *bool
+}
+
+// Action is what a decision comes to.
+type Action struct {
+	Step Step
+	// Reason and Message are those of a wait or a denial.
+	Reason, Message string
+	// Refused says that the wait is for a right.
+	Refused bool
+
+	// Names and Duration are those of the certificate, CSR is the request with its key.
+	Names    pki.AltNames
+	Duration time.Duration
+	CSR      []byte
+}
+
+// Decide is total: each state has one action.
+func Decide(s State, now time.Time) Action {
+	if s.Spec == nil || s.Issuer == request.IssuerUnmanaged || s.Issuer == request.IssuerOutOfReach {
+		return Action{Step: StepIgnore}
+	}
+	if s.Signer.Form == request.FormCSRIssuer && s.Signer.Namespace != s.Namespace {
+		return deny(ReasonOtherNamespace, "the signer names no Issuer of the namespace %s: an Issuer signs for Pods of its own namespace only", s.Namespace)
+	}
+	if a, waits := issuer(s); waits {
+		return a
+	}
+	most, err := longest(s.Annotations)
+	switch {
+	case err != nil:
+		return wait(ReasonNotForPods, "%s: %v", s.IssuerName, err)
+	case s.IssuerType != "ca":
+		return wait(ReasonIssuerType, "%s is of the type %s: only issuers with spec.ca sign for Pods", s.IssuerName, s.IssuerType)
+	}
+	if a, stops := stub(s.Spec); stops {
+		return a
+	}
+	switch all := s.Annotations[certmanagerv1.PodCertificatesForAnnotation] == "all"; {
+	case !all && s.MayRequest == nil:
+		return Action{Step: StepAuthorize}
+	case !all && !*s.MayRequest:
+		a := wait(ReasonForbidden, "the ServiceAccount %s may not have certificates of the signer %s. Give it the verb request on signers of certificates.k8s.io by that name, "+
+			"or let all have them: kubectl annotate %s %s=all", s.Spec.ServiceAccountName, s.Spec.SignerName, object(s), certmanagerv1.PodCertificatesForAnnotation)
+		a.Refused = true
+		return a
+	}
+	return sign(s, most, now)
+}
+
+// issuer says what the request waits for if the issuer cannot sign.
+func issuer(s State) (a Action, waits bool) {
+	switch s.Issuer {
+	case request.IssuerMissing:
+		return wait(ReasonIssuerMissing, "%s does not exist", s.IssuerName), true
+	case request.IssuerNotReady:
+		return wait(ReasonIssuerNotReady, "%s is not ready: %s", s.IssuerName, s.IssuerSays), true
+	case request.IssuerTypeless:
+		return wait(ReasonIssuerType, "the spec of %s names no type that is known here", s.IssuerName), true
+	case request.IssuerReady:
+	default:
+		return wait("", "%s has not said yet whether it is ready", s.IssuerName), true // that is nothing to tell of
+	}
+	domain, serves := s.Annotations[certmanagerv1.PodCertificatesAnnotation]
+	switch {
+	case !serves:
+		return wait(ReasonNotForPods, "%s does not sign for Pods. Make an issuer that does, with a CA of its own and the annotation %s", s.IssuerName, certmanagerv1.PodCertificatesAnnotation), true
+	case !IsTrustDomain(domain):
+		return wait(ReasonNotForPods, "%s: the annotation %s has to be a trust domain such as prod.example.com, not %q",
+			s.IssuerName, certmanagerv1.PodCertificatesAnnotation, domain), true
+	default:
+		return Action{}, false
+	}
+}
+
+// longest is the longest lifetime that the issuer allows.
+func longest(annotations map[string]string) (time.Duration, error) {
+	text, limited := annotations[certmanagerv1.PodCertificatesDurationAnnotation]
+	if !limited {
+		return Longest, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < Shortest || d > Longest {
+		return 0, fmt.Errorf("the annotation %s has to be a duration from %s to %s, not %q", certmanagerv1.PodCertificatesDurationAnnotation, Shortest, Longest, text)
+	}
+	return d.Truncate(time.Second), nil
+}
+
+// stub denies a request that asks for what no issuer gives. A kubelet that is older than the API server sends none.
+func stub(spec *certificatesv1.PodCertificateRequestSpec) (a Action, stops bool) {
+	for key := range spec.UnverifiedUserAnnotations {
+		return deny(certificatesv1.PodCertificateRequestConditionInvalidUserConfig, "the annotation %q of the projected volume is not known: remove it", key), true
+	}
+	if len(spec.StubPKCS10Request) == 0 {
+		return wait(ReasonKubeletTooOld, "the kubelet of the node %s has sent no PKCS#10 request: it has to be of Kubernetes 1.37 or newer", spec.NodeName), true
+	}
+	csr, err := pki.ParseCSR(encode(spec.StubPKCS10Request))
+	switch {
+	case err != nil, csr.PublicKey == nil:
+		return deny(certificatesv1.PodCertificateRequestConditionUnsupportedKeyType, "the kind of key is not known here. ECDSAP256 is a keyType that is"), true
+	case !pki.NamesNothing(csr):
+		return deny(ReasonStubNames, "the request of the kubelet names something, and the certificate has the names of the Pod only"), true
+	default:
+		return Action{}, false
+	}
+}
+
+func encode(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// sign says what to sign: the SPIFFE ID of the ServiceAccount, for no longer than the issuer, the Pod and the CA allow.
+func sign(s State, most time.Duration, now time.Time) Action {
+	if asked := s.Spec.MaxExpirationSeconds; asked != nil {
+		most = min(most, time.Duration(*asked)*time.Second)
+	}
+	if !s.CAEnds.IsZero() {
+		most = min(most, s.CAEnds.Sub(now).Truncate(time.Second))
+	}
+	if most < Shortest {
+		return wait(ReasonCAEndsSoon, "the CA of %s expires on %s, and a certificate for a Pod is valid for %s at least: renew the CA", s.IssuerName, s.CAEnds.UTC().Format(time.RFC3339), Shortest)
+	}
+	return Action{
+		Step: StepSign, Duration: most, CSR: encode(s.Spec.StubPKCS10Request),
+		Names: pki.AltNames{URIs: []string{SPIFFEID(s.Annotations[certmanagerv1.PodCertificatesAnnotation], s.Namespace, s.Spec.ServiceAccountName)}},
+	}
+}
+
+// SPIFFEID is the identity of a ServiceAccount (SPIFFE-ID §2).
+func SPIFFEID(trustDomain, namespace, account string) string {
+	return "spiffe://" + trustDomain + "/ns/" + namespace + "/sa/" + account
+}
+
+// IsTrustDomain reports whether a text is a trust domain (SPIFFE-ID §2.1) that is the name of a host, too, as verifiers
+// of URIs want it (RFC 5280 §4.2.1.10).
+func IsTrustDomain(text string) bool {
+	for label := range strings.SplitSeq(text, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			return false
+		}
+	}
+	_, err := netip.ParseAddr(text)
+	return err != nil && len(text) <= 253
+}
+
+// RefreshAt is when the kubelet begins to refresh a certificate: after between six and eight tenths of its lifetime,
+// spread by the Pod, so that Pods that started together do not refresh in one moment.
+func RefreshAt(pod string, notBefore, notAfter time.Time) time.Time {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(pod)) // it never fails
+	life := notAfter.Sub(notBefore)
+	at := notBefore.Add(life*6/10 + life/5*time.Duration(sum.Sum32()%1024)/1024).Truncate(time.Second)
+	if last := notAfter.Add(-inside); at.After(last) {
+		at = last
+	}
+	return at
+}
+
+// object is the issuer as kubectl names it.
+func object(s State) string {
+	if s.Signer.Reference().Kind == cmmeta.ClusterIssuerKind {
+		return "clusterissuer " + s.Signer.Name
+	}
+	return "-n " + s.Namespace + " issuer " + s.Signer.Name
+}
+
+func wait(reason, format string, args ...any) Action {
+	return Action{Step: StepWait, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func deny(reason, format string, args ...any) Action {
+	return Action{Step: StepDeny, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
