@@ -78,6 +78,7 @@ func scenarios() []scenario {
 		{"acme-http01", "Certificates by ACME, HTTP-01, one name each", 24, prepareHTTP01, issueScenario, byDefault},
 		{"requests", "CertificateRequests without a Certificate, by a CA ClusterIssuer", 3, prepareRequests, issueScenario, byDefault},
 		{"csr", "CertificateSigningRequests by a CA ClusterIssuer", 4, prepareCSR, issueScenario, byDefault},
+		{"pods", "PodCertificateRequests of one ServiceAccount, by a CA ClusterIssuer", 3, preparePods, issueScenario, byDefault},
 		{"rest", "Certificates by a CA ClusterIssuer, then at rest", 6, prepareCA, restScenario, whenNamed},
 		{"shims", "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", 8, prepareShims, shimsScenario, whenNamed},
 		{"injection", "The CA injector beside definitions at rest", 0, prepareInjection, injectionScenario, whenNamed},

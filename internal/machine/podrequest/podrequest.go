@@ -44,6 +44,19 @@ const (
 	ReasonKubeletTooOld  = "KubeletTooOld"
 )
 
+// IsOurs reports whether a signer name is one of our issuers'.
+func IsOurs(signerName string) bool {
+	_, ours := request.ParseSignerName(signerName)
+	return ours
+}
+
+// Waits are the reasons of events about a Pod whose request waits.
+func Waits() []string {
+	return []string{
+		ReasonIssuerMissing, ReasonIssuerNotReady, ReasonNotForPods, ReasonForbidden, ReasonCAEndsSoon, ReasonSigningError, ReasonIssuerType, ReasonKubeletTooOld,
+	}
+}
+
 // Step is what to do for a request.
 type Step int
 

@@ -46,13 +46,21 @@ func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]exp
 
 // include reads the CertificateSigningRequest, and its issuer, which may be in another namespace than is looked at.
 func (s *start) include(ctx context.Context, c client.Client, i *inventory.Inventory) error {
+	if len(s.volumes) > 0 {
+		return s.includeVolumes(ctx, c, i)
+	}
 	if s.csr == nil {
 		return nil
 	}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(s.csr), s.csr); err != nil {
 		return err
 	}
-	kind, namespace, name := explain.SignerOf(s.csr.Spec.SignerName)
+	return includeSigner(ctx, c, i, s.csr.Spec.SignerName)
+}
+
+// includeSigner reads the issuer that a signer name names.
+func includeSigner(ctx context.Context, c client.Client, i *inventory.Inventory, signerName string) error {
+	kind, namespace, name := explain.SignerOf(signerName)
 	if name == "" {
 		return nil
 	}
@@ -86,23 +94,15 @@ func (q Query) reports(
 		}
 	}
 	for _, s := range starts {
-		if s.csr != nil {
-			reports = append(reports, w.SigningRequest(s.csr))
-			continue
+		own, err := q.without(s, w, i, all)
+		if err != nil {
+			return nil, err
 		}
-		if s.request != nil {
-			reports = append(reports, w.Request(s.request))
-			continue
-		}
-		if s.issuer != nil {
-			r, err := q.issuer(s, w, i, all)
-			if err != nil {
-				return nil, err
-			}
-			reports = append(reports, r)
-			continue
-		}
+		reports = append(reports, own...)
 		found, err := s.find(all)
+		if err != nil && len(own) > 0 {
+			continue
+		}
 		if err != nil {
 			if said := warning(ctx, c, s.owner); said != "" {
 				err = fmt.Errorf("no Certificate is made for %s: %s", s.arg, said)
@@ -112,6 +112,23 @@ func (q Query) reports(
 		for _, crt := range found {
 			reports = append(reports, s.report(w, crt))
 		}
+	}
+	return reports, nil
+}
+
+// without explains what an argument leads to beside Certificates: a request, an issuer, or volumes of a Pod.
+func (q Query) without(s start, w *explain.Cluster, i *inventory.Inventory, all []*certmanagerv1.Certificate) (reports []explain.Report, err error) {
+	switch {
+	case s.csr != nil:
+		return []explain.Report{w.SigningRequest(s.csr)}, nil
+	case s.request != nil:
+		return []explain.Report{w.Request(s.request)}, nil
+	case s.issuer != nil:
+		r, err := q.issuer(s, w, i, all)
+		return []explain.Report{r}, err
+	}
+	for _, v := range s.volumes {
+		reports = append(reports, w.Pod(v))
 	}
 	return reports, nil
 }

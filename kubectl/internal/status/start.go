@@ -129,6 +129,8 @@ type start struct {
 	csr     *certificatesv1.CertificateSigningRequest // its name alone, until it is read
 	request *certmanagerv1.CertificateRequest
 	issuer  *cmmeta.IssuerReference
+	// volumes are those of a Pod for which a kubelet asks one of our issuers.
+	volumes []explain.PodVolume
 	// owner is the Ingress or Gateway that the argument names, and hosts are those that it serves with each Secret.
 	owner explain.Node
 	hosts map[string][]string
@@ -191,6 +193,7 @@ func below(ctx context.Context, c client.Client, s start, kind string, key clien
 		secrets, drivers := mounted(pod)
 		s.is = func(crt *certmanagerv1.Certificate) bool { return slices.Contains(secrets, crt.Spec.SecretName) }
 		s.hint = "the Pod mounts no Secret of a Certificate"
+		s.volumes = explain.PodVolumes(pod)
 		if len(drivers) > 0 {
 			s.hint += ". It mounts volumes of " + strings.Join(drivers, ", ") + ": if that driver asks for certificates, see " +
 				"kubectl get certificaterequests, and kubectl chancery status certificaterequest/NAME"

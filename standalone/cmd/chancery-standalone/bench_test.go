@@ -42,7 +42,7 @@ func TestRequestsStayWithinBudget(t *testing.T) {
 	t.Setenv("CHANCERY_BIN", controller)
 	budgets := map[string]int{"ca": 6, "acme-dns01": 22, "late-dns01": 22}
 	if slow.Runs(slow.Numbers) {
-		maps.Copy(budgets, map[string]int{"selfsigned": 8, "csr": 4, "requests": 3, "acme-http01": 24})
+		maps.Copy(budgets, map[string]int{"selfsigned": 8, "csr": 4, "requests": 3, "acme-http01": 24, "pods": 3})
 	}
 	names := slices.Sorted(maps.Keys(budgets))
 	stdout, stderr, err := run(t, "bench", "--certificates", "5", "--scenario", strings.Join(names, ","), "--json")

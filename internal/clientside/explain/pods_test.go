@@ -1,0 +1,77 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/machine/podrequest"
+)
+
+// TestPod: what is known of a certificate of a Pod, from its request or, where that is gone, from its events.
+func TestPod(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: object("web", "")}
+	source := func(signerName string) corev1.VolumeProjection {
+		return corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: signerName}}
+	}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{}, source("example.com/pods"), source("issuers.cert-manager.io/shop.ca")},
+	}}}}
+	volumes := PodVolumes(pod)
+	if len(volumes) != 1 || volumes[0].Volume != "identity" || volumes[0].SignerName != "issuers.cert-manager.io/shop.ca" {
+		t.Fatalf("%+v", volumes)
+	}
+	verdict := func(condition, reason string) *certificatesv1.PodCertificateRequest {
+		pcr := &certificatesv1.PodCertificateRequest{}
+		pcr.Status.Conditions = []metav1.Condition{{Type: condition, Reason: reason, Message: "because"}}
+		pcr.Status.NotAfter, pcr.Status.BeginRefreshAt = in(24*time.Hour), in(16*time.Hour)
+		return pcr
+	}
+	broken := authority(time.Hour)
+	broken.Status.Conditions[0].Status, broken.Status.Conditions[0].Message = cmmeta.ConditionFalse, "no Secret"
+	for name, c := range map[string]struct {
+		issuer         metav1.Object
+		request        *certificatesv1.PodCertificateRequest
+		running        bool
+		class, warning string
+		state, cause   string
+	}{
+		"issued":                  {authority(time.Hour), verdict("Issued", "Issued"), true, "", "", "issued", ""},
+		"issued after a warning":  {authority(time.Hour), verdict("Issued", "Issued"), false, podrequest.ReasonForbidden, "no right", "issued", ""},
+		"denied":                  {authority(time.Hour), verdict("Denied", "RequestNamesSomething"), false, "", "", "denied", "RequestNamesSomething: because"},
+		"waits for a right":       {authority(time.Hour), &certificatesv1.PodCertificateRequest{}, false, podrequest.ReasonForbidden, "no right", "waiting", "no right"},
+		"waits, and it is gone":   {authority(time.Hour), nil, false, "FailedMount", "not issued yet", "waiting", "not issued yet"},
+		"nothing is known":        {authority(time.Hour), nil, false, "", "", "waiting", ""},
+		"runs":                    {authority(time.Hour), nil, true, podrequest.ReasonForbidden, "an old one", "running", ""},
+		"the issuer is not there": {nil, nil, false, podrequest.ReasonIssuerMissing, "missing", "waiting", "Issuer shop/ca does not exist"},
+		"the issuer is broken":    {broken, nil, false, podrequest.ReasonIssuerNotReady, "old words", "waiting", "no Secret"},
+	} {
+		v := volumes[0]
+		v.Pod = pod.DeepCopy()
+		if v.Request, v.Class, v.Warning = c.request, c.class, c.warning; c.running {
+			v.Pod.Status.Phase = corev1.PodRunning
+		}
+		var objects []metav1.Object
+		if c.issuer != nil {
+			objects = append(objects, c.issuer)
+		}
+		r := NewCluster(objects, nil, now).Pod(v)
+		if !strings.HasPrefix(r.State, c.state) || !strings.Contains(r.Cause, c.cause) || c.cause == "" && r.Cause != "" || (r.Cause == "") != (r.WhatToDo == "") {
+			t.Errorf("%s: %s: %q, %q", name, r.State, r.Cause, r.WhatToDo)
+		}
+		if issued := c.state == "issued"; (r.Expires != nil) != issued || issued && r.Title() != "Pod shop/web, volume identity" {
+			t.Errorf("%s: %s expires %v", name, r.Title(), r.Expires)
+		}
+	}
+	for _, reason := range podrequest.Waits() {
+		if podCure(reason) == "" {
+			t.Errorf("nothing helps against %s", reason)
+		}
+	}
+}

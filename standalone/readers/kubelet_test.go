@@ -1,0 +1,215 @@
+package readers_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/spiffe/go-spiffe/v2/bundle/x509bundle"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/kubelet/podcertificate"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig"
+)
+
+const trustDomain = "prod.example.com"
+
+// kubelet is the part of a kubelet that gets certificates for Pods.
+type kubelet struct {
+	*podcertificate.IssuingManager
+
+	t     *testing.T
+	clock *testingclock.FakeClock
+	pods  []*corev1.Pod
+}
+
+// GetPodByUID implements podcertificate.PodManager.
+func (k *kubelet) GetPodByUID(uid types.UID) (*corev1.Pod, bool) {
+	for _, pod := range k.pods {
+		if pod.UID == uid {
+			return pod, true
+		}
+	}
+	return nil, false
+}
+
+// GetPods implements podcertificate.PodManager.
+func (k *kubelet) GetPods() []*corev1.Pod { return k.pods }
+
+// files are what the kubelet writes into the volume of a Pod: the key and the chain, if they are not before.
+func (k *kubelet) files(pod *corev1.Pod, before tls.Certificate) tls.Certificate {
+	k.t.Helper()
+	var pair tls.Certificate
+	rig.Eventually(k.t, "the volume of the Pod "+pod.Name+" has a certificate", func(ctx context.Context) string {
+		key, chain, err := k.GetPodCertificateCredentialBundle(ctx, pod.Namespace, pod.Name, string(pod.UID), "identity", 0)
+		if err != nil {
+			return err.Error()
+		}
+		if pair, err = tls.X509KeyPair(chain, key); err != nil {
+			k.t.Fatal(err)
+		}
+		if len(before.Certificate) > 0 && bytes.Equal(before.Certificate[0], pair.Certificate[0]) {
+			return "it is the one from before"
+		}
+		return ""
+	})
+	return pair
+}
+
+// newKubelet starts one on a node of a world, with the rights of a node as far as it needs them.
+func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("node")}}
+	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:node:" + node.Name}
+	name := metav1.ObjectMeta{Name: w.ClusterName("node")}
+	w.Create(t, node,
+		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"create", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes", "serviceaccounts"}, Verbs: []string{"get", "list", "watch"}},
+		}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: []rbacv1.Subject{user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}})
+	clients, err := kubernetes.NewForConfig(rig.As(w.Admin, user.Name, "system:nodes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kubelet{t: t, clock: testingclock.NewFakeClock(time.Now()), pods: pods}
+	watched := informers.NewSharedInformerFactory(clients, 0)
+	k.IssuingManager = podcertificate.NewIssuingManager(clients, k, record.NewFakeRecorder(100), watched.Certificates().V1().PodCertificateRequests(),
+		watched.Core().V1().Nodes(), types.NodeName(node.Name), k.clock)
+	watched.Start(t.Context().Done())
+	go k.Run(t.Context())
+	for _, pod := range pods {
+		k.TrackPod(t.Context(), pod)
+	}
+	return k
+}
+
+// pod is a Pod of a ServiceAccount with a certificate in a volume, as the API server has it.
+func pod(t *testing.T, w *rig.World, name, signerName string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, Spec: corev1.PodSpec{
+		ServiceAccountName: name, NodeName: w.ClusterName("node"), AutomountServiceAccountToken: new(false),
+		Containers: []corev1.Container{{Name: "a", Image: "a", VolumeMounts: []corev1.VolumeMount{{Name: "identity", MountPath: "/run/identity"}}}},
+		Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{
+				SignerName: signerName, KeyType: "ECDSAP256", CredentialBundlePath: "credentials.pem",
+			}}},
+		}}}},
+	}}
+	w.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, p)
+	return p
+}
+
+// handshake connects two Pods by mutual TLS. Each verifies the other by the roots, and as a SPIFFE ID of a
+// ServiceAccount.
+func handshake(t *testing.T, w *rig.World, roots []*x509.Certificate, server, client tls.Certificate, serverName, clientName string) {
+	t.Helper()
+	domain := spiffeid.RequireTrustDomainFromString(trustDomain)
+	config := func(own tls.Certificate, peer string) *tls.Config {
+		return &tls.Config{
+			Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+			VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+				var chain []*x509.Certificate
+				for _, der := range raw {
+					certificate, err := x509.ParseCertificate(der)
+					if err != nil {
+						return err
+					}
+					chain = append(chain, certificate)
+				}
+				id, _, err := x509svid.Verify(chain, x509bundle.FromX509Authorities(domain, roots))
+				if want := "spiffe://" + trustDomain + "/ns/" + w.Namespace + "/sa/" + peer; err == nil && id.String() != want {
+					err = fmt.Errorf("the other side is %s, not %s", id, want)
+				}
+				return err
+			},
+		}
+	}
+	here, there := net.Pipe()
+	defer func() { _, _ = here.Close(), there.Close() }()
+	answer := make(chan error, 1)
+	go func() { answer <- tls.Server(there, config(server, clientName)).HandshakeContext(t.Context()) }()
+	if err := tls.Client(here, config(client, serverName)).HandshakeContext(t.Context()); err != nil {
+		t.Errorf("%s asks %s: %v", clientName, serverName, err)
+	}
+	if err := <-answer; err != nil {
+		t.Errorf("%s answers %s: %v", serverName, clientName, err)
+	}
+}
+
+// TestKubelet: the kubelet's own code gets certificates for two Pods, and refreshes one. The Pods connect before and
+// after, each with the identity of its ServiceAccount.
+func TestKubelet(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	name := metav1.ObjectMeta{Name: w.ClusterName("pods-controller")}
+	w.Create(t,
+		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests/status"}, Verbs: []string{"patch"}},
+		}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: rig.Controller}},
+		})
+	cfg := w.Config()
+	cfg.PodCertificates = true
+	w.Run(t, cfg)
+	w.Create(t,
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "self"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
+		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: certmanagerv1.CertificateSpec{
+			SecretName: "root", CommonName: "root", IsCA: true, PrivateKey: &certmanagerv1.CertificatePrivateKey{Algorithm: certmanagerv1.ECDSAKeyAlgorithm},
+			IssuerRef: cmmeta.IssuerReference{Name: "self"},
+		}},
+		&certmanagerv1.ClusterIssuer{
+			ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("pods"), Annotations: map[string]string{
+				certmanagerv1.PodCertificatesAnnotation: trustDomain, certmanagerv1.PodCertificatesForAnnotation: "all",
+			}},
+			Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "root"}},
+		})
+	signerName := "clusterissuers.cert-manager.io/" + w.ClusterName("pods")
+	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
+	k := newKubelet(t, w, web, api)
+	ofWeb, ofAPI := k.files(web, tls.Certificate{}), k.files(api, tls.Certificate{})
+	secret := &corev1.Secret{}
+	if err := w.Get(t.Context(), "root", secret); err != nil {
+		t.Fatal(err)
+	}
+	roots, err := pki.DecodeBundle(secret.Data[corev1.TLSCertKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	handshake(t, w, roots, ofAPI, ofWeb, "api", "web")
+	k.clock.Step(21 * time.Hour) // a certificate is refreshed after 19.2 hours at the latest, and up to 5 minutes later
+	k.TrackPod(t.Context(), web)
+	newer := k.files(web, ofWeb)
+	handshake(t, w, roots, ofAPI, newer, "api", "web")
+	handshake(t, w, roots, newer, ofAPI, "web", "api")
+	events := &corev1.EventList{}
+	if err := w.Client.List(t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if e.InvolvedObject.Kind == "Pod" && e.Type == corev1.EventTypeWarning && e.Reason != "IssuerMissing" && e.Reason != "IssuerNotReady" {
+			t.Errorf("a Pod has trouble: %s %s", e.Reason, e.Message)
+		}
+	}
+}
