@@ -5,8 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,14 +39,24 @@ const trustDomain = "prod.example.com"
 type kubelet struct {
 	*podcertificate.IssuingManager
 
-	t     *testing.T
-	clock *testingclock.FakeClock
-	pods  []*corev1.Pod
+	t      *testing.T
+	clock  *testingclock.FakeClock
+	events *record.FakeRecorder
+
+	mu   sync.Mutex
+	pods []*corev1.Pod
+}
+
+// stop forgets all Pods: with a clock that is ahead, each new certificate is due again at once.
+func (k *kubelet) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.pods = nil
 }
 
 // GetPodByUID implements podcertificate.PodManager.
 func (k *kubelet) GetPodByUID(uid types.UID) (*corev1.Pod, bool) {
-	for _, pod := range k.pods {
+	for _, pod := range k.GetPods() {
 		if pod.UID == uid {
 			return pod, true
 		}
@@ -52,7 +65,11 @@ func (k *kubelet) GetPodByUID(uid types.UID) (*corev1.Pod, bool) {
 }
 
 // GetPods implements podcertificate.PodManager.
-func (k *kubelet) GetPods() []*corev1.Pod { return k.pods }
+func (k *kubelet) GetPods() []*corev1.Pod {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pods
+}
 
 // files are what the kubelet writes into the volume of a Pod: the key and the chain, if they are not before.
 func (k *kubelet) files(pod *corev1.Pod, before tls.Certificate) tls.Certificate {
@@ -90,9 +107,9 @@ func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kubelet{t: t, clock: testingclock.NewFakeClock(time.Now()), pods: pods}
+	k := &kubelet{t: t, clock: testingclock.NewFakeClock(time.Now()), events: record.NewFakeRecorder(1000), pods: pods}
 	watched := informers.NewSharedInformerFactory(clients, 0)
-	k.IssuingManager = podcertificate.NewIssuingManager(clients, k, record.NewFakeRecorder(100), watched.Certificates().V1().PodCertificateRequests(),
+	k.IssuingManager = podcertificate.NewIssuingManager(clients, k, k.events, watched.Certificates().V1().PodCertificateRequests(),
 		watched.Core().V1().Nodes(), types.NodeName(node.Name), k.clock)
 	watched.Start(t.Context().Done())
 	go k.Run(t.Context())
@@ -145,6 +162,10 @@ func handshake(t *testing.T, w *rig.World, roots []*x509.Certificate, server, cl
 	}
 	here, there := net.Pipe()
 	defer func() { _, _ = here.Close(), there.Close() }()
+	late := time.Now().Add(time.Minute) // who refuses the other one writes while that one writes, too
+	if err := errors.Join(here.SetDeadline(late), there.SetDeadline(late)); err != nil {
+		t.Fatal(err)
+	}
 	answer := make(chan error, 1)
 	go func() { answer <- tls.Server(there, config(server, clientName)).HandshakeContext(t.Context()) }()
 	if err := tls.Client(here, config(client, serverName)).HandshakeContext(t.Context()); err != nil {
@@ -201,8 +222,14 @@ func TestKubelet(t *testing.T) {
 	k.clock.Step(21 * time.Hour) // a certificate is refreshed after 19.2 hours at the latest, and up to 5 minutes later
 	k.TrackPod(t.Context(), web)
 	newer := k.files(web, ofWeb)
+	k.stop()
 	handshake(t, w, roots, ofAPI, newer, "api", "web")
 	handshake(t, w, roots, newer, ofAPI, "web", "api")
+	for len(k.events.Events) > 0 {
+		if said := <-k.events.Events; strings.Contains(said, "Denied") || strings.Contains(said, "Failed") {
+			t.Errorf("the kubelet says: %s", said)
+		}
+	}
 	events := &corev1.EventList{}
 	if err := w.Client.List(t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
 		t.Fatal(err)

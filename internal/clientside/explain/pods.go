@@ -2,23 +2,28 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/cause"
 	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/machine/podrequest"
 )
 
 // PodVolume is a volume of a Pod for which a kubelet asks one of our issuers for a certificate.
 type PodVolume struct {
-	Pod                *corev1.Pod
-	Volume, SignerName string
+	Pod    *corev1.Pod
+	Volume string
+	Source *corev1.PodCertificateProjection
 	// Request is the latest request for it; nil if there is none: a cluster removes requests after a quarter of an hour.
+	// Unread says that the user may not read requests.
 	Request *certificatesv1.PodCertificateRequest
-	// Warning is the newest warning about why it does not come, and Class the reason of its event; empty for none.
+	Unread  bool
+	// Warning is the newest warning about the request or the volume, and Class the reason of its event; empty for none.
 	Warning, Class string
 }
 
@@ -30,16 +35,21 @@ func PodVolumes(pod *corev1.Pod) (volumes []PodVolume) {
 		}
 		for _, source := range v.Projected.Sources {
 			if source.PodCertificate != nil && podrequest.IsOurs(source.PodCertificate.SignerName) {
-				volumes = append(volumes, PodVolume{Pod: pod, Volume: v.Name, SignerName: source.PodCertificate.SignerName})
+				volumes = append(volumes, PodVolume{Pod: pod, Volume: v.Name, Source: source.PodCertificate})
 			}
 		}
 	}
 	return volumes
 }
 
+// KubeletTrouble are the reasons of the kubelet's events about a certificate of a Pod that runs.
+func KubeletTrouble() []string {
+	return []string{"Denied", "Failed", "CertificateOverdueForRefresh", "CertificateExpired", "FailedMount"}
+}
+
 // Pod explains the certificate in a volume of a Pod.
 func (w *Cluster) Pod(v PodVolume) Report {
-	kind, namespace, name := SignerOf(v.SignerName)
+	kind, namespace, name := SignerOf(v.Source.SignerName)
 	ref := cmmeta.IssuerReference{Kind: kind, Name: name}
 	r := Report{
 		Node: Node{
@@ -47,6 +57,9 @@ func (w *Cluster) Pod(v PodVolume) Report {
 			Outcome: Waiting.String(), State: "waiting",
 		},
 		Issuer: w.issuerNode(ref, namespace), Since: &v.Pod.CreationTimestamp,
+	}
+	if v.Request != nil {
+		r.Since = &v.Request.CreationTimestamp
 	}
 	condition := verdictOn(v.Request)
 	switch issuer, missing := w.issuer(ref, namespace); {
@@ -58,15 +71,41 @@ func (w *Cluster) Pod(v PodVolume) Report {
 			Class: condition.Reason, Cause: terminal.Line(condition.Reason + ": " + condition.Message), NextTry: "never",
 			WhatToDo: fmt.Sprintf("Correct the volume %s of the Pod, and create the Pod anew", v.Volume),
 		}
-	case v.Request == nil && v.Pod.Status.Phase == corev1.PodRunning:
-		r.Outcome, r.State = Issued.String(), "running, and its request is gone"
+	case v.Request == nil && started(v.Pod):
+		r.Outcome, r.State = Issued.String(), "started"
+		if v.Unread {
+			r.State = "started; you may not read podcertificaterequests, which say more"
+		}
+		if slices.Contains(KubeletTrouble(), v.Class) {
+			r.Trouble = v.warned()
+		}
 	case missing, issuer != nil && notReady(issuer) != nil:
 		f := w.ofIssuer(r.Issuer, issuer)
 		r.Trouble = f.trouble(w.now)
+		if missing {
+			r.WhatToDo = "Create the issuer, or name another signer in the volume, and create the Pod anew"
+		}
 	case v.Warning != "":
-		r.Trouble = Trouble{Class: v.Class, Cause: terminal.Line(v.Warning), NextTry: "as soon as that has changed", WhatToDo: podCure(v.Class)}
+		r.Trouble = v.warned()
+	case v.Request != nil && w.now.Sub(v.Request.CreationTimestamp.Time) > unseen:
+		r.Trouble = Trouble{
+			Class: string(cause.NoController), Cause: "no controller has answered the request", NextTry: nextBy(cause.NoController),
+			WhatToDo: "See whether the controller runs with --pod-certificates, and has the rights of chancery install --pod-certificates",
+		}
 	}
 	return r
+}
+
+// started reports whether the volumes of a Pod were ready at a time.
+func started(pod *corev1.Pod) bool {
+	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
+	})
+}
+
+// warned is the newest warning as a trouble.
+func (v PodVolume) warned() Trouble {
+	return Trouble{Class: v.Class, Cause: terminal.Line(v.Warning), NextTry: "as soon as that has changed", WhatToDo: podCure(v.Class)}
 }
 
 // podCure is what helps against a warning about a Pod; the message says the rest.

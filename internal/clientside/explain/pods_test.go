@@ -24,7 +24,7 @@ func TestPod(t *testing.T) {
 		Sources: []corev1.VolumeProjection{{}, source("example.com/pods"), source("issuers.cert-manager.io/shop.ca")},
 	}}}}
 	volumes := PodVolumes(pod)
-	if len(volumes) != 1 || volumes[0].Volume != "identity" || volumes[0].SignerName != "issuers.cert-manager.io/shop.ca" {
+	if len(volumes) != 1 || volumes[0].Volume != "identity" || volumes[0].Source.SignerName != "issuers.cert-manager.io/shop.ca" {
 		t.Fatalf("%+v", volumes)
 	}
 	verdict := func(condition, reason string) *certificatesv1.PodCertificateRequest {
@@ -32,6 +32,9 @@ func TestPod(t *testing.T) {
 		pcr.Status.Conditions = []metav1.Condition{{Type: condition, Reason: reason, Message: "because"}}
 		pcr.Status.NotAfter, pcr.Status.BeginRefreshAt = in(24*time.Hour), in(16*time.Hour)
 		return pcr
+	}
+	asked := func(ago time.Duration) *certificatesv1.PodCertificateRequest {
+		return &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *in(-ago)}}
 	}
 	broken := authority(time.Hour)
 	broken.Status.Conditions[0].Status, broken.Status.Conditions[0].Message = cmmeta.ConditionFalse, "no Secret"
@@ -45,10 +48,13 @@ func TestPod(t *testing.T) {
 		"issued":                  {authority(time.Hour), verdict("Issued", "Issued"), true, "", "", "issued", ""},
 		"issued after a warning":  {authority(time.Hour), verdict("Issued", "Issued"), false, podrequest.ReasonForbidden, "no right", "issued", ""},
 		"denied":                  {authority(time.Hour), verdict("Denied", "RequestNamesSomething"), false, "", "", "denied", "RequestNamesSomething: because"},
-		"waits for a right":       {authority(time.Hour), &certificatesv1.PodCertificateRequest{}, false, podrequest.ReasonForbidden, "no right", "waiting", "no right"},
+		"waits for a right":       {authority(time.Hour), asked(time.Hour), false, podrequest.ReasonForbidden, "no right", "waiting", "no right"},
 		"waits, and it is gone":   {authority(time.Hour), nil, false, "FailedMount", "not issued yet", "waiting", "not issued yet"},
 		"nothing is known":        {authority(time.Hour), nil, false, "", "", "waiting", ""},
-		"runs":                    {authority(time.Hour), nil, true, podrequest.ReasonForbidden, "an old one", "running", ""},
+		"runs":                    {authority(time.Hour), nil, true, podrequest.ReasonForbidden, "an old one", "started", ""},
+		"a refresh is denied":     {authority(time.Hour), nil, true, "Denied", "no such annotation", "started", "no such annotation"},
+		"nobody answers":          {authority(time.Hour), asked(time.Hour), false, "", "", "waiting", "no controller has answered"},
+		"asked a moment ago":      {authority(time.Hour), asked(time.Second), false, "", "", "waiting", ""},
 		"the issuer is not there": {nil, nil, false, podrequest.ReasonIssuerMissing, "missing", "waiting", "Issuer shop/ca does not exist"},
 		"the issuer is broken":    {broken, nil, false, podrequest.ReasonIssuerNotReady, "old words", "waiting", "no Secret"},
 	} {

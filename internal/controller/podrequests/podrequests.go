@@ -190,9 +190,9 @@ const doesNotCome = "The certificate for a volume of the Pod does not come: "
 // wait writes nothing to the request: an event about the Pod says once what it waits for.
 func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}
-	if p.Memory.said != a.Reason && a.Reason != "" {
+	if said := a.Reason + " " + a.Message; p.Memory.said != said && a.Reason != "" {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
-		p.Memory.said = a.Reason
+		p.Memory.said = said
 	}
 	if a.Refused { // no watch tells that a right is given
 		p.Memory.refusals++

@@ -26,7 +26,7 @@ type Query struct {
 }
 
 // Gather reads the objects that reports need: in six requests at most, and up to two more for each Ingress, Gateway or
-// CertificateSigningRequest that is named. It needs the rights of the role view.
+// CertificateSigningRequest that is named, and four for a Pod. It needs the rights of the role view.
 func Gather(ctx context.Context, c client.Client, q Query, now time.Time) ([]explain.Report, error) {
 	starts, err := q.starts(ctx, c)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestPodCertificate(t *testing.T) {
 			LastTimestamp: metav1.NewTime(time.Now().Add(-ago)),
 		}
 	}
-	w.Create(t, event("a", "FailedMount", "not issued yet", 0), event("b", podrequest.ReasonForbidden, "no right", time.Minute), event("c", podrequest.ReasonIssuerMissing, "missing", time.Hour))
+	w.Create(t, event("a", "FailedMount", "MountVolume.SetUp failed for volume \"other\": no such ConfigMap", 0), event("b", podrequest.ReasonForbidden, "no right", time.Minute), event("c", podrequest.ReasonIssuerMissing, "missing", time.Hour))
 	if _, cause := says(); cause != "no right" {
 		t.Errorf("the newest warning of ours: %q", cause)
 	}
@@ -74,7 +74,11 @@ func TestPodCertificate(t *testing.T) {
 		SignerName: signerName, PodName: "web", PodUID: pod.UID, ServiceAccountName: "web", ServiceAccountUID: "u", NodeName: "n", NodeUID: "n", StubPKCS10Request: stub,
 	}}
 	w.Create(t, pcr)
-	if _, cause := says(); cause != "no right" {
+	if _, cause := says(); cause != "" {
+		t.Errorf("a request that was made after all warnings: %q", cause)
+	}
+	w.Create(t, event("d", podrequest.ReasonForbidden, "still no right", -time.Minute))
+	if _, cause := says(); cause != "still no right" {
 		t.Errorf("a request that waits: %q", cause)
 	}
 	pcr.Status.Conditions = []metav1.Condition{{

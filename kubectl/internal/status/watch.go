@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +23,9 @@ func follow(ctx context.Context, c client.WithWatch, q Query, p printer) error {
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(starts, func(s start) bool { return len(s.volumes) > 0 }) {
+		return errors.New("--watch does not follow certificates of Pods: leave it out, or watch what is said about them: kubectl get events --watch")
+	}
 	var last string
 	show := func(i *inventory.Inventory, _ bool) error { return q.draw(ctx, c, starts, i, p, &last) }
 	return inventory.Follow(ctx, c, q.scope(), show, func(err error) error { return err })
@@ -29,6 +34,11 @@ func follow(ctx context.Context, c client.WithWatch, q Query, p printer) error {
 // draw shows the reports, if they say anything new.
 func (q Query) draw(ctx context.Context, c client.Client, starts []start, i *inventory.Inventory, p printer, last *string) error {
 	now := time.Now()
+	for n := range starts {
+		if err := starts[n].include(ctx, c, i); err != nil {
+			return err
+		}
+	}
 	reports, err := q.reports(ctx, c, starts, i, now)
 	if err != nil {
 		return err
