@@ -87,7 +87,8 @@ func (r *certificates) repair(ctx context.Context, m *memory, state *certificate
 
 // apply writes everything that we manage of the target Secret at once, so that whatever
 // is left out disappears, and nothing of anybody else's. Only the given version is
-// replaced, or any if that is empty.
+// replaced, or any if that is empty. A Secret that the watches do not know is made, and taken from nobody: one that was
+// restored a moment ago is a conflict.
 func (r *certificates) apply(ctx context.Context, state *certificate.State, t facts.Target, version string) error {
 	crt := state.Certificate
 	t.Certificate, t.Passwords, t.OwnerReference = crt, state.Passwords, state.OwnerReference
@@ -96,11 +97,21 @@ func (r *certificates) apply(ctx context.Context, state *certificate.State, t fa
 		return fault.Terminal(certmanagerv1.CertificateEventRequestFailed, "The Secret cannot be made as the spec wants it: %w", err)
 	}
 	secret.ResourceVersion = version
-	if existing, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName); err == nil {
+	options := []client.PatchOption{client.FieldOwner(facts.FieldManager)}
+	existing, err := r.Secrets.Metadata(ctx, crt.Namespace, crt.Spec.SecretName)
+	switch {
+	case err == nil:
 		secret.Type = existing.Type // it cannot be changed
+		options = append(options, client.ForceOwnership)
+	case !apierrors.IsNotFound(err):
+		return err
 	}
 	//nolint:staticcheck // an apply configuration says the same in three times the code
-	return r.Client.Patch(ctx, secret, client.Apply, client.ForceOwnership, client.FieldOwner(facts.FieldManager))
+	err = r.Client.Patch(ctx, secret, client.Apply, options...)
+	if existing == nil && apierrors.IsConflict(err) {
+		r.Secrets.DoubtWatch(crt.Namespace, crt.Spec.SecretName)
+	}
+	return err
 }
 
 func (r *certificates) encodedKey(ctx context.Context, crt *certmanagerv1.Certificate, secret string) ([]byte, error) {

@@ -40,7 +40,7 @@ type Secrets struct {
 	mu        sync.RWMutex
 	facts     map[types.NamespacedName]*decoded  // of the Secrets with our label
 	versions  map[types.NamespacedName]string    // of the Secrets without
-	left      map[types.NamespacedName]time.Time // when Secrets have left a watch
+	left      map[types.NamespacedName]time.Time // when Secrets have left a watch, or were there and in no watch
 	listeners []func(types.NamespacedName)       // told of changes of Secrets without our label
 }
 
@@ -261,15 +261,28 @@ func (s *Secrets) unlabelled(key types.NamespacedName) (version string, doubtful
 // fetch asks the API server.
 func (s *Secrets) fetch(ctx context.Context, key types.NamespacedName) (*body, error) {
 	secret := &corev1.Secret{}
-	if err := s.live.Get(ctx, key, secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			s.mu.Lock()
-			delete(s.left, key)
-			s.mu.Unlock()
-		}
+	err := s.live.Get(ctx, key, secret)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, doubted := s.left[key]
+	switch {
+	case apierrors.IsNotFound(err):
+		delete(s.left, key)
+	case err == nil && doubted:
+		s.noteDoubt(key) // it is there, and a watch may be behind for longer
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s.keep(secret), nil
+}
+
+// DoubtWatch makes reads of a Secret ask the API server until a watch has the Secret: the answer to a write has shown
+// that the watches are behind.
+func (s *Secrets) DoubtWatch(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteDoubt(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
 func newBody(secret *corev1.Secret) *body {
@@ -297,6 +310,11 @@ func (s *Secrets) kept(key types.NamespacedName, version string) *body {
 // leave takes note of a Secret that leaves a watch. The caller holds the lock.
 func (s *Secrets) leave(key types.NamespacedName) {
 	s.bodies.remove(key)
+	s.noteDoubt(key)
+}
+
+// noteDoubt makes reads of a Secret that no watch has ask the API server for a while. The caller holds the lock.
+func (s *Secrets) noteDoubt(key types.NamespacedName) {
 	now := s.now()
 	for k, at := range s.left {
 		if now.Sub(at) <= doubt {

@@ -85,6 +85,9 @@ func (d *decision) next() Action {
 	if a := d.stored(); a != nil {
 		return *a
 	}
+	if d.restored() {
+		return d.giveUp()
+	}
 	if d.issuing() != nil {
 		if d.awaitsPin() {
 			d.keep = d.Held != nil

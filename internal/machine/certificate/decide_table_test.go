@@ -83,8 +83,9 @@ func disabled(w *world) {
 		s.Renewal = &certmanagerv1.CertificateRenewal{Policy: "Disabled"}
 	})
 }
+func restored(w *world)      { w.secret = w.backup }
 func later(w *world)         { w.now = w.now.Add(time.Minute) }
-func noSecret(w *world)      { w.secret = nil }
+func noSecret(w *world)      { w.secret, w.backup = nil, w.secret }
 func settled(w *world)       { w.settle() }
 func failedRequest(w *world) { w.fail(w.next()) }
 func signed(w *world)        { w.sign(w.next()) }
@@ -178,6 +179,18 @@ func keySituations() []situation {
 	}
 }
 
+// lost is a Certificate that was made again after all was lost, and that is being issued: the backup has its Secret.
+func lost(t *testing.T) *world {
+	t.Helper()
+	return after(issued, lose, settled)(t)
+}
+
+func lose(w *world) {
+	noSecret(w)
+	w.crt = w.crt.DeepCopy()
+	w.crt.Status, w.requests = certmanagerv1.CertificateStatus{}, nil
+}
+
 // issuanceSituations are spec §2.1, 4, §2.3, §2.4, §2.7 and §2.8.
 func issuanceSituations() []situation {
 	rejected := func(t certmanagerv1.CertificateRequestConditionType) func(*world) {
@@ -217,6 +230,18 @@ func issuanceSituations() []situation {
 		{"a request that failed", after(issuing, failedRequest)},
 		{"a request that failed a second time", after(issuing, func(w *world) { n := 1; w.crt.Status.FailedIssuanceAttempts = &n }, failedRequest)},
 		{"a request that failed before", after(issued, spec(never), triggered, settled, failedRequest, settled, later, triggered)},
+		{"the Secret comes back", after(lost, restored)},
+		{"the Secret comes back, and the request is gone", after(lost, restored, noRequests)},
+		{"the Secret comes back, and all of the issuance is gone", after(lost, restored, noRequests, func(w *world) { w.keys = nil })},
+		{"the Secret comes back on the short way", after(issued, lose, inLine, settled, restored)},
+		{"the Secret comes back, and a request cannot be deleted", after(lost, restored, func(w *world) {
+			w.postponed = []Postponed{{Step: StepDropSurplus, Until: w.now.Add(time.Minute)}}
+		})},
+		{"the Secret comes back late", after(lost, restored, func(w *world) { w.now = w.now.Add(restoring) })},
+		{"the Secret comes back after the first certificate", after(issued, noSecret, settled, restored)},
+		{"the Secret comes back with the certificate of other names", after(lost, restored, otherNames)},
+		{"the Secret comes back when it is due", after(lost, restored, func(w *world) { w.now = w.now.Add(lifetime - time.Hour) })},
+		{"the Secret comes back while somebody asks for another one", after(lost, restored, triggered)},
 		{"issued", after(issuing, signed)},
 		{"issued after a failure", after(issuing, func(w *world) {
 			n := 3

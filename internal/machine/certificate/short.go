@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -94,6 +95,36 @@ func (d *decision) leaveShortWay() Action {
 		return *d.createKey()
 	}
 	return Action{Step: StepRest}
+}
+
+// restoring is how long after its creation a Certificate may find that its Secret was restored with it.
+const restoring = 10 * time.Minute
+
+// restored reports whether the first certificate is being issued because there was no Secret, and there is one since
+// that is good: a backup brings both within a moment, and the watch of Secrets may be the slower one. Later, an issuance
+// takes its course, and counts: who deletes a Secret and puts it back has no more of them than others.
+func (d *decision) restored() bool {
+	why := d.issuing()
+	if why == nil && d.ours() {
+		why = &d.Held.Issuing
+	}
+	fresh := d.crt.Status.Revision == nil && d.now.Sub(d.crt.CreationTimestamp.Time) < restoring
+	return fresh && why != nil && why.Reason == certmanagerv1.CertificateReasonDoesNotExist && d.reissue() == nil
+}
+
+// giveUp ends an issuance that nobody needs any more. Its requests go, and with them an Order.
+func (d *decision) giveUp() Action {
+	d.crt.Status.LastFailureTime, d.crt.Status.FailedIssuanceAttempts = nil, nil
+	certmanagerv1.RemoveCertificateCondition(d.crt, certmanagerv1.CertificateConditionIssuing)
+	a := Action{Step: StepRest, Wake: d.now}
+	for _, r := range d.Requests {
+		if n, ok := r.Revision(); ok && n == d.nextRevision() && !d.postponed(StepDropSurplus) {
+			a.Step, a.Names = StepDropSurplus, append(a.Names, r.Name)
+		}
+	}
+	a.Events = []Event{{Reason: certmanagerv1.CertificateEventIssuing,
+		Message: fmt.Sprintf("Secret %q exists again, with the right certificate: the issuance is not needed any more", d.crt.Spec.SecretName)}}
+	return a
 }
 
 // stored returns what is left to do where the Secret holds the certificate of the next revision already, because a

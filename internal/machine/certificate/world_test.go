@@ -40,6 +40,7 @@ type world struct {
 
 	crt      *certmanagerv1.Certificate
 	secret   *corev1.Secret
+	backup   *corev1.Secret
 	keys     []*corev1.Secret
 	requests []*certmanagerv1.CertificateRequest
 	held     *heldKey
