@@ -82,6 +82,35 @@ func TestPodRights(t *testing.T) {
 	}
 }
 
+// TestTrustBundleRights: the controller may write ClusterTrustBundles on demand only, those of Issuers if these are
+// meant, and does then.
+func TestTrustBundleRights(t *testing.T) {
+	for set, want := range map[string]string{
+		"":                                      "",
+		"chancery.trustBundles=cluster-issuers": "[list watch create patch delete] [cert-manager.io/* clusterissuers.cert-manager.io/*] cluster-issuers",
+		"chancery.trustBundles=all":             "[list watch create patch delete] [cert-manager.io/* clusterissuers.cert-manager.io/* issuers.cert-manager.io/*] all",
+	} {
+		var found []string
+		for _, object := range beside.Objects(t, template(t, "--set", set)) {
+			rules, _ := object.Object["rules"].([]any)
+			for _, rule := range rules {
+				switch r, _ := rule.(map[string]any); {
+				case strings.Contains(fmt.Sprint(r["resources"]), "clustertrustbundles"):
+					found = append(found, fmt.Sprint(r["verbs"]))
+				case strings.Contains(fmt.Sprint(r["verbs"]), "attest"):
+					found = append(found, fmt.Sprint(r["resourceNames"]))
+				}
+			}
+			if _, flag, runs := strings.Cut(fmt.Sprint(object.Object), " --trust-bundles="); runs {
+				found = append(found, flag[:strings.IndexAny(flag, " ]")])
+			}
+		}
+		if got := strings.Join(found, " "); got != want {
+			t.Errorf("%q: %q, want %q", set, got, want)
+		}
+	}
+}
+
 // TestOwnTokens: the right to tokens of the controller's own ServiceAccount is there on demand only, unlike with
 // cert-manager's chart, and NOTES say so.
 func TestOwnTokens(t *testing.T) {

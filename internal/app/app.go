@@ -35,6 +35,7 @@ import (
 	"chancery.dev/internal/controller/podrequests"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/kube/leader"
@@ -346,8 +347,9 @@ func managerOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, kep
 		&certmanagerv1.CertificateRequest{}: {Transform: stub.Bound(kept.requests.Transform)},
 		&certmanagerv1.Certificate{}:        {Transform: stub.Bound(informers.ThinCertificate)},
 	}
-	// CertificateSigningRequests and PodCertificateRequests are not served everywhere, so they cannot be named above.
-	o.Cache.DefaultTransform = stub.Bound(informers.ShareSolvers(injection.Transform(requests.Thin(podrequests.Thin(shims.Thin(cfg.Shims.Settings))))))
+	// CertificateSigningRequests, PodCertificateRequests and ClusterTrustBundles are not served everywhere, so they
+	// cannot be named above.
+	o.Cache.DefaultTransform = stub.Bound(informers.ShareSolvers(injection.Transform(requests.Thin(podrequests.Thin(trustbundles.Thin(shims.Thin(cfg.Shims.Settings)))))))
 	o.Cache.NewInformer = informers.NewPagedInformer
 	return o
 }

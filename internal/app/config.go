@@ -13,6 +13,7 @@ import (
 	"chancery.dev/api"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/controller/shims"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/egress"
 	"chancery.dev/internal/kube/servingcert"
 	"chancery.dev/internal/machine/certificate"
@@ -34,8 +35,10 @@ type Config struct {
 	// Scope limits the controller further; for tests. The zero value is everything.
 	Scope controller.Scope
 
-	// PodCertificates makes the controller sign PodCertificateRequests, by issuers that say so.
+	// PodCertificates makes the controller sign PodCertificateRequests, by issuers that say so. TrustBundles says which
+	// of them may have their roots in ClusterTrustBundles.
 	PodCertificates bool
+	TrustBundles    trustbundles.Issuers
 	// AcceptForeignCRDs lets the controller work with the definitions of others, which lack rules and fields of ours.
 	AcceptForeignCRDs bool
 	// LeaderElect lets only one of several replicas work.

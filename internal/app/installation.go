@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"chancery.dev/api"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/kube/requesterwebhook"
 )
 
@@ -65,8 +66,9 @@ type Installation struct {
 	Injecting Injecting
 	// Webhook says whether there is a webhook.
 	Webhook WebhookPolicy
-	// PodCertificates lets the controller sign PodCertificateRequests.
+	// PodCertificates and TrustBundles are those of the controller's Config, and the rights for them.
 	PodCertificates bool
+	TrustBundles    trustbundles.Issuers
 	// OwnTokens lets the controller ask for tokens of its own service account, for Vault issuers that name it.
 	OwnTokens bool
 
@@ -102,8 +104,11 @@ func (i *Installation) validate() error {
 	if len(i.OnlyNamespaces) > 0 && (i.Injecting != InjectingNone || i.Webhook != WebhookNone) {
 		f.add("only-namespaces", "goes with neither --cainjector nor --webhook: these work in the whole cluster")
 	}
-	if len(i.OnlyNamespaces) > 0 && i.PodCertificates {
-		f.add("pod-certificates", "goes with no --only-namespaces: Pods are left to others then")
+	if err := i.TrustBundles.Validate(); err != nil {
+		f.add("trust-bundles", "%w", err)
+	}
+	if len(i.OnlyNamespaces) > 0 && (i.PodCertificates || i.TrustBundles.Any()) {
+		f.add("only-namespaces", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
 	}
 	if _, err := version.ParseGeneric(i.KubernetesVersion); i.KubernetesVersion != "" && err != nil {
 		f.add("kubernetes-version", "%w", err)
@@ -214,8 +219,7 @@ type onDemand struct {
 	rule       map[string]any
 }
 
-// moreRights are those that the installation asks for: the tokens of the controller's own service account, and the
-// requests of Pods.
+// moreRights are those that the installation asks for. Roots may be written for all issuers of a kind.
 func (i *Installation) moreRights() (all []onDemand) {
 	rule := func(group, resource string, verbs ...any) map[string]any {
 		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": verbs}
@@ -228,6 +232,12 @@ func (i *Installation) moreRights() (all []onDemand) {
 	if i.PodCertificates {
 		all = append(all, onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests", "list", "watch")},
 			onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests/status", "patch")})
+	}
+	if i.TrustBundles.Any() {
+		attest := rule("certificates.k8s.io", "signers", "attest")
+		attest["resourceNames"] = i.TrustBundles.Signers()
+		all = append(all, onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "clustertrustbundles", "list", "watch", "create", "patch", "delete")},
+			onDemand{"ClusterRole", "chancery-controller", attest})
 	}
 	return all
 }
@@ -331,6 +341,9 @@ func (i *Installation) workloads() ([]*unstructured.Unstructured, error) {
 	}
 	if i.PodCertificates {
 		controller = append(controller, "--pod-certificates")
+	}
+	if i.TrustBundles.Any() {
+		controller = append(controller, "--trust-bundles="+string(i.TrustBundles))
 	}
 	webhook := []any{
 		"--mutating-webhook-configuration=" + i.NamePrefix + requesterwebhook.Name, "--dynamic-serving-ca-secret-namespace=" + i.Namespace,

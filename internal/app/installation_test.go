@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"chancery.dev/internal/controller/trustbundles"
 )
 
 // printed is what an installation prints, as text and by object.
@@ -303,6 +305,52 @@ func TestPodRights(t *testing.T) {
 	}
 	i.OnlyNamespaces = []string{"shop"}
 	if err := i.Print(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "pod-certificates") {
+		t.Errorf("in some namespaces: %v", err)
+	}
+}
+
+// TestTrustBundleRights: the controller may write ClusterTrustBundles only if that is installed, and those of Issuers
+// only if these are meant, and does then.
+func TestTrustBundleRights(t *testing.T) {
+	t.Parallel()
+	i := DefaultInstallation()
+	i.Controller = true
+	for of, want := range map[trustbundles.Issuers]string{
+		"": "", trustbundles.None: "",
+		trustbundles.ClusterIssuers: "--trust-bundles=cluster-issuers; [cert-manager.io/* clusterissuers.cert-manager.io/*] [attest]; [clustertrustbundles] [list watch create patch delete]",
+		trustbundles.All:            "--trust-bundles=all; [cert-manager.io/* clusterissuers.cert-manager.io/* issuers.cert-manager.io/*] [attest]; [clustertrustbundles] [list watch create patch delete]",
+	} {
+		i.TrustBundles = of
+		_, objects := printed(t, i)
+		var found []string
+		for _, o := range objects {
+			rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
+			for _, rule := range rules {
+				r := rule.(map[string]any)
+				switch text := fmt.Sprint(r["resources"], r["verbs"]); {
+				case strings.Contains(text, "attest") && idOf(o) == "ClusterRole /chancery-controller":
+					found = append(found, fmt.Sprint(r["resourceNames"], " ", r["verbs"]))
+				case strings.Contains(text, "clustertrustbundles") && idOf(o) == "ClusterRole /chancery-controller":
+					found = append(found, fmt.Sprint(r["resources"], " ", r["verbs"]))
+				case strings.Contains(text, "attest"), strings.Contains(text, "clustertrustbundles"):
+					t.Errorf("%s has %v", idOf(o), rule)
+				}
+			}
+			if _, flag, runs := strings.Cut(fmt.Sprint(o.Object), " --trust-bundles="); runs {
+				found = append(found, "--trust-bundles="+flag[:strings.IndexAny(flag, " ]")])
+			}
+		}
+		slices.Sort(found)
+		if got := strings.Join(found, "; "); got != want && of != "" && of != trustbundles.None || len(found) > 0 && want == "" {
+			t.Errorf("%q: %s, want %s", of, got, want)
+		}
+	}
+	i.TrustBundles = "some"
+	if err := i.Print(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "trust-bundles") {
+		t.Errorf("another word: %v", err)
+	}
+	i.TrustBundles, i.OnlyNamespaces = trustbundles.All, []string{"shop"}
+	if err := i.Print(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "trust-bundles") {
 		t.Errorf("in some namespaces: %v", err)
 	}
 }

@@ -45,8 +45,8 @@ func newPodWorld(t *testing.T) *podWorld {
 	status := pods("patch")
 	status.Resources[0] += "/status"
 	const node = "system:node:node-1"
-	allow(t, w, "controller", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: rig.Controller}, pods("list", "watch"), status)
-	allow(t, w, "people", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "people-" + w.Namespace}, pods("create"))
+	w.Allow(t, "controller", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: rig.Controller}, pods("list", "watch"), status)
+	w.Allow(t, "people", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "people-" + w.Namespace}, pods("create"))
 	kubelet, err := client.New(rig.As(w.Admin, node, "system:nodes", "people-"+w.Namespace), client.Options{Scheme: w.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
@@ -70,16 +70,6 @@ func newPodWorld(t *testing.T) *podWorld {
 			Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
 		})
 	return &podWorld{w, kubelet}
-}
-
-// allow gives rights in the whole cluster.
-func allow(t *testing.T, w *rig.World, name string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
-	t.Helper()
-	name = w.ClusterName(name)
-	w.Create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{to},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-	})
 }
 
 // request is that of a kubelet for a Pod of a ServiceAccount.
@@ -176,7 +166,7 @@ func TestPods(t *testing.T) {
 	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(first), first); err != nil || len(first.Status.Conditions) > 0 {
 		t.Errorf("%v %+v", err, first.Status)
 	}
-	allow(t, w.World, "web", rbacv1.Subject{Kind: "ServiceAccount", Namespace: w.Namespace, Name: "web"}, rbacv1.PolicyRule{
+	w.Allow(t, "web", rbacv1.Subject{Kind: "ServiceAccount", Namespace: w.Namespace, Name: "web"}, rbacv1.PolicyRule{
 		APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"cert-manager.io/*"}, Verbs: []string{"request"},
 	})
 	leaf := w.issued(t, first, key)
@@ -196,7 +186,7 @@ func TestPods(t *testing.T) {
 		rule := rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{signerName}, Verbs: []string{"request"}}
 		to := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + w.Namespace}
 		if form == "cluster" {
-			allow(t, w.World, form, to, rule)
+			w.Allow(t, form, to, rule)
 		} else {
 			w.Create(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: form}, Rules: []rbacv1.PolicyRule{rule}}, &rbacv1.RoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: form}, Subjects: []rbacv1.Subject{to}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: form},

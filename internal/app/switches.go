@@ -72,7 +72,7 @@ func (c *Config) runs(names ...string) bool {
 
 // usesIssuers reports whether a controller runs that looks issuers up by their Secrets.
 func (c *Config) usesIssuers() bool {
-	return c.PodCertificates || c.runs(slices.Concat(CertificateControllers(), requestControllers(), SigningRequestControllerNames(), []string{ControllerIssuers, ControllerClusterIssuers})...)
+	return c.PodCertificates || c.TrustBundles.Any() || c.runs(slices.Concat(CertificateControllers(), requestControllers(), SigningRequestControllerNames(), []string{ControllerIssuers, ControllerClusterIssuers})...)
 }
 
 // shimOptions are those of the shims that run.

@@ -115,8 +115,8 @@ func (c *Config) Validate() error {
 				request.GroupNodes, request.GroupBootstrappers, group)
 		}
 	}
-	if c.PodCertificates && len(c.Namespaces) > 0 {
-		f.add("pod-certificates", "goes with no --namespace: Pods are left to others then")
+	if len(c.Namespaces) > 0 && (c.PodCertificates || c.TrustBundles.Any()) {
+		f.add("namespace", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
 	}
 	c.ACME.validate(&f)
 	return errors.Join(f...)

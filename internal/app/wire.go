@@ -15,6 +15,7 @@ import (
 	"chancery.dev/internal/controller/podrequests"
 	"chancery.dev/internal/controller/requests"
 	"chancery.dev/internal/controller/shims"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/signer/acmeorder"
@@ -95,6 +96,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 			return deps.Late(func(ctx context.Context) error { return setupSigningRequests(ctx, deps, log) })
 		}},
 		{everywhere && cfg.PodCertificates, func() error { return podrequests.Setup(deps) }},
+		{everywhere && cfg.TrustBundles.Any(), func() error { return trustbundles.Setup(deps, cfg.TrustBundles) }},
 		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {
 		if !step.runs {

@@ -18,6 +18,7 @@ import (
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/controller/shims"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
@@ -190,6 +191,11 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.BoolVar(&cfg.PodCertificates, "pod-certificates", false,
 		"sign PodCertificateRequests, which kubelets make for Pods, by CA issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, "+
 			"and the rights of chancery install --pod-certificates")
+	addFlag(cmd, "trust-bundles", "CA issuers whose roots are written into ClusterTrustBundles if they have the annotation chancery.dev/trust-bundle: none, cluster-issuers or all; "+
+		"it needs Kubernetes 1.37, and the rights of chancery install --trust-bundles", string(trustbundles.None), func(text string) error {
+		cfg.TrustBundles = trustbundles.Issuers(text)
+		return cfg.TrustBundles.Validate()
+	})
 	approvers := cfg.CSRApprovers
 	addApproverFlag(cmd, approvers, request.FormCSR, "csr-approval", "cert-manager.io/<ClusterIssuer>")
 	addApproverFlag(cmd, approvers, request.FormCSRIssuer, "csr-approval-issuer", "issuers.cert-manager.io/<namespace>.<name>")

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/controller/trustbundles"
 )
 
 func newInstallCommand() *cobra.Command {
@@ -62,6 +63,11 @@ func addInstallFlags(cmd *cobra.Command, i *app.Installation) {
 	f.BoolVar(&i.OwnTokens, "own-service-account-tokens", false,
 		"let the controller ask for tokens of its own service account, which Vault issuers can name then; without it, the right is taken away")
 	f.BoolVar(&i.PodCertificates, "pod-certificates", false, "let the controller sign PodCertificateRequests (--pod-certificates of chancery controller); without it, the right is taken away")
+	addFlag(cmd, "trust-bundles", "issuers whose roots the controller may write into ClusterTrustBundles (--trust-bundles of chancery controller): "+
+		"none, which takes the right away, cluster-issuers or all", string(trustbundles.None), func(text string) error {
+		i.TrustBundles = trustbundles.Issuers(text)
+		return i.TrustBundles.Validate()
+	})
 	f.StringVar(&i.KubernetesVersion, "kubernetes-version", "",
 		"version of the cluster to print for, such as 1.33: without policies that it does not serve; all by default, which needs 1.36")
 	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -21,6 +22,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -79,6 +81,28 @@ func (d *Deps) WatchIssuers(b *builder.Builder, list client.ObjectList) *builder
 		b = b.Watches(kind, on)
 	}
 	return b
+}
+
+// IssuerOf reads the issuer that a reference from within a namespace names; nil if there is none that is ours.
+func (d *Deps) IssuerOf(ctx context.Context, namespace string, ref cmmeta.IssuerReference) (certmanagerv1.GenericIssuer, error) {
+	if d.Scope.Reach(ref) != WithinReach {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	issuer := certmanagerv1.NewIssuer(ref, namespace)
+	err := d.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as it says
+	}
+	return issuer, err
+}
+
+// OfSigner is what IssuerIndex has for the issuer of a signer name; nil if the name is none of ours.
+func OfSigner(signerName string) []string {
+	named, ours := request.ParseSignerName(signerName)
+	if !ours {
+		return nil
+	}
+	return []string{IssuerKey(named.Namespace, named.Name)}
 }
 
 // SecretIndex finds the issuers that name a Secret, by namespace/name.

@@ -71,6 +71,7 @@ var rooms = []room{
 	{layer: 3, path: "internal/machine/account", why: "pure: what holds for an ACME account"},
 	{layer: 4, path: "internal/machine/shim", why: "pure: which Certificates Ingresses, Gateways and ListenerSets ask for"},
 	{layer: 5, path: "internal/machine/podrequest", why: "pure: what becomes of the requests of Pods"},
+	{layer: 5, path: "internal/machine/trustbundle", why: "pure: what is in the ClusterTrustBundles of CA issuers"},
 	{layer: 4, path: "internal/machine/request", why: "pure: DecideRequest over CertificateRequests and CSRs"},
 
 	{layer: 3, path: "internal/kube/informers", why: "how informers list, and what they keep of an object"},
@@ -103,6 +104,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
 	{layer: 7, path: "internal/controller/certificates", why: "Certificates on the engine"},
 	{layer: 7, path: "internal/controller/podrequests", why: "reconciler of the requests of Pods"},
+	{layer: 7, path: "internal/controller/trustbundles", why: "reconciler of ClusterTrustBundles"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},
 	{layer: 7, path: "internal/controller/injection", why: "the CA injector on the engine"},

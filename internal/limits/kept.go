@@ -114,6 +114,11 @@ func passing() []Row {
 			Tests: []string{"TestForeignRequestsAreNotKept"}, Parser: "Kubernetes' decoder",
 		},
 		{
+			What: "ClusterTrustBundles of somebody else", Who: "who may write ClusterTrustBundles, mostly administrators",
+			Bound: "the name", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
+			Tests: []string{"TestForeignBundlesAreNotKept"}, Parser: "Kubernetes' decoder",
+		},
+		{
 			What: "PodCertificateRequests that are finished, or for signers of somebody else", Who: "who runs Pods",
 			Bound: "the name, the signer and the verdict", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
 			Tests: []string{"TestThin"}, Parser: "Kubernetes' decoder",

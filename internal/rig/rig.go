@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"syscall"
@@ -321,7 +322,9 @@ func (w *World) RunLogged(t testing.TB, cfg app.Config, rc *rest.Config, log log
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the controllers ended with: %v", err)
+			var goroutines strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&goroutines, 1) // whatever does not end is among them
+			t.Errorf("the controllers ended with: %v\n%s", err, goroutines.String())
 		}
 	})
 	t.Cleanup(stop)

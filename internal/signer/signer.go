@@ -174,6 +174,13 @@ type AuthorityTeller interface {
 	Authority(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error)
 }
 
+// RootTeller is a Signer that knows the roots that its certificates lead to.
+type RootTeller interface {
+	// Roots returns the root of the CA, then the older roots that the issuer hands on. It returns a fault if a root is
+	// not known. It is cheap when nothing has changed.
+	Roots(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error)
+}
+
 // AuthorityID is a digest of the subject and the key of a CA; see CAIssuerStatus.
 func AuthorityID(ca *x509.Certificate) string {
 	sum := sha256.Sum256(slices.Concat(ca.RawSubject, ca.RawSubjectPublicKeyInfo))

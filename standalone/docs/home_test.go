@@ -95,7 +95,7 @@ func (h *home) up() {
 	h.t.Helper()
 	kubeconfig := filepath.Join(h.dir, "kubeconfig")
 	log := filepath.Join(h.dir, "up.log")
-	const script = `exec chancery-standalone up --exit-with-parent --unsafe-no-fsync --kubeconfig-out "$0" >"$1" 2>&1`
+	const script = `exec chancery-standalone up --trust-bundles=cluster-issuers --exit-with-parent --unsafe-no-fsync --kubeconfig-out "$0" >"$1" 2>&1`
 	command := exec.Command("bash", "-c", script, kubeconfig, log)
 	command.Dir, command.Env = h.dir, h.env
 	stdin, err := command.StdinPipe()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,12 +24,14 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/kubelet/clustertrustbundle"
 	"k8s.io/kubernetes/pkg/kubelet/podcertificate"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
 )
@@ -39,9 +42,10 @@ const trustDomain = "prod.example.com"
 type kubelet struct {
 	*podcertificate.IssuingManager
 
-	t      *testing.T
-	clock  *testingclock.FakeClock
-	events *record.FakeRecorder
+	t       *testing.T
+	clock   *testingclock.FakeClock
+	events  *record.FakeRecorder
+	bundles clustertrustbundle.Manager
 
 	mu   sync.Mutex
 	pods []*corev1.Pod
@@ -96,13 +100,9 @@ func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("node")}}
 	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:node:" + node.Name}
-	name := metav1.ObjectMeta{Name: w.ClusterName("node")}
-	w.Create(t, node,
-		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"create", "list", "watch"}},
-			{APIGroups: []string{""}, Resources: []string{"nodes", "serviceaccounts"}, Verbs: []string{"get", "list", "watch"}},
-		}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: []rbacv1.Subject{user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}})
+	w.Create(t, node)
+	w.Allow(t, "node", user, certificates([]string{"podcertificaterequests"}, "create", "list", "watch"), certificates([]string{"clustertrustbundles"}, "list", "watch"),
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "serviceaccounts"}, Verbs: []string{"get", "list", "watch"}})
 	clients, err := kubernetes.NewForConfig(rig.As(w.Admin, user.Name, "system:nodes"))
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +111,9 @@ func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
 	watched := informers.NewSharedInformerFactory(clients, 0)
 	k.IssuingManager = podcertificate.NewIssuingManager(clients, k, k.events, watched.Certificates().V1().PodCertificateRequests(),
 		watched.Core().V1().Nodes(), types.NodeName(node.Name), k.clock)
+	if k.bundles, err = clustertrustbundle.NewGAInformerManager(t.Context(), watched, 256, time.Minute); err != nil {
+		t.Fatal(err)
+	}
 	watched.Start(t.Context().Done())
 	go k.Run(t.Context())
 	for _, pod := range pods {
@@ -135,14 +138,26 @@ func pod(t *testing.T, w *rig.World, name, signerName string) *corev1.Pod {
 	return p
 }
 
-// handshake connects two Pods by mutual TLS. Each verifies the other by the roots, and as a SPIFFE ID of a
+// certificates is a right to resources of certificates.k8s.io.
+func certificates(resources []string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: resources, Verbs: verbs}
+}
+
+// volume is what a Pod has read from its volume: its key with the chain, and the roots.
+type volume struct {
+	tls.Certificate
+
+	roots []*x509.Certificate
+}
+
+// handshake connects two Pods by mutual TLS. Each verifies the other by its own roots, and as a SPIFFE ID of a
 // ServiceAccount.
-func handshake(t *testing.T, w *rig.World, roots []*x509.Certificate, server, client tls.Certificate, serverName, clientName string) {
+func handshake(t *testing.T, w *rig.World, server, client volume, serverName, clientName string) {
 	t.Helper()
 	domain := spiffeid.RequireTrustDomainFromString(trustDomain)
-	config := func(own tls.Certificate, peer string) *tls.Config {
+	config := func(own volume, peer string) *tls.Config {
 		return &tls.Config{
-			Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
+			Certificates: []tls.Certificate{own.Certificate}, ClientAuth: tls.RequireAnyClientCert, InsecureSkipVerify: true,
 			VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 				var chain []*x509.Certificate
 				for _, der := range raw {
@@ -152,7 +167,7 @@ func handshake(t *testing.T, w *rig.World, roots []*x509.Certificate, server, cl
 					}
 					chain = append(chain, certificate)
 				}
-				id, _, err := x509svid.Verify(chain, x509bundle.FromX509Authorities(domain, roots))
+				id, _, err := x509svid.Verify(chain, x509bundle.FromX509Authorities(domain, own.roots))
 				if want := "spiffe://" + trustDomain + "/ns/" + w.Namespace + "/sa/" + peer; err == nil && id.String() != want {
 					err = fmt.Errorf("the other side is %s, not %s", id, want)
 				}
@@ -176,23 +191,16 @@ func handshake(t *testing.T, w *rig.World, roots []*x509.Certificate, server, cl
 	}
 }
 
-// TestKubelet: the kubelet's own code gets certificates for two Pods, and refreshes one. The Pods connect before and
-// after, each with the identity of its ServiceAccount.
-func TestKubelet(t *testing.T) {
-	t.Parallel()
-	w := rig.NewWorld(t)
-	name := metav1.ObjectMeta{Name: w.ClusterName("pods-controller")}
-	w.Create(t,
-		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: []string{"list", "watch"}},
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests/status"}, Verbs: []string{"patch"}},
-		}},
-		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: rig.Controller}},
-		})
+// podsWorld is a world with a CA for Pods, whose roots are in a ClusterTrustBundle, and the name of its signer.
+func podsWorld(t *testing.T) (w *rig.World, signerName string) {
+	t.Helper()
+	w = rig.NewWorld(t)
+	attest := certificates([]string{"signers"}, "attest")
+	attest.ResourceNames = []string{"cert-manager.io/*", "clusterissuers.cert-manager.io/*"}
+	w.Allow(t, "pods-controller", rig.ToController(), attest, certificates([]string{"podcertificaterequests"}, "list", "watch"),
+		certificates([]string{"podcertificaterequests/status"}, "patch"), certificates([]string{"clustertrustbundles"}, "list", "watch", "create", "patch", "delete"))
 	cfg := w.Config()
-	cfg.PodCertificates = true
+	cfg.PodCertificates, cfg.TrustBundles = true, trustbundles.ClusterIssuers
 	w.Run(t, cfg)
 	w.Create(t,
 		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "self"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
@@ -202,41 +210,137 @@ func TestKubelet(t *testing.T) {
 		}},
 		&certmanagerv1.ClusterIssuer{
 			ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("pods"), Annotations: map[string]string{
-				certmanagerv1.PodCertificatesAnnotation: trustDomain, certmanagerv1.PodCertificatesForAnnotation: "all",
+				certmanagerv1.PodCertificatesAnnotation: trustDomain, certmanagerv1.PodCertificatesForAnnotation: "all", certmanagerv1.TrustBundleAnnotation: "true",
 			}},
 			Spec: certmanagerv1.IssuerSpec{CA: &certmanagerv1.CAIssuer{SecretName: "root"}},
 		})
-	signerName := "clusterissuers.cert-manager.io/" + w.ClusterName("pods")
+	return w, "clusterissuers.cert-manager.io/" + w.ClusterName("pods")
+}
+
+// TestKubelet: the kubelet's own code gets certificates for two Pods, and refreshes one. The Pods connect before and
+// after, each with the identity of its ServiceAccount.
+func TestKubelet(t *testing.T) {
+	t.Parallel()
+	w, signerName := podsWorld(t)
 	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
 	k := newKubelet(t, w, web, api)
-	ofWeb, ofAPI := k.files(web, tls.Certificate{}), k.files(api, tls.Certificate{})
-	secret := &corev1.Secret{}
-	if err := w.Get(t.Context(), "root", secret); err != nil {
-		t.Fatal(err)
-	}
-	roots, err := pki.DecodeBundle(secret.Data[corev1.TLSCertKey])
-	if err != nil {
-		t.Fatal(err)
-	}
-	handshake(t, w, roots, ofAPI, ofWeb, "api", "web")
-	k.clock.Step(21 * time.Hour) // a certificate is refreshed after 19.2 hours at the latest, and up to 5 minutes later
-	k.TrackPod(t.Context(), web)
-	newer := k.files(web, ofWeb)
+	roots := k.roots(signerName, 1)
+	ofWeb, ofAPI := volume{k.files(web, tls.Certificate{}), roots}, volume{k.files(api, tls.Certificate{}), roots}
+	handshake(t, w, ofAPI, ofWeb, "api", "web")
+	newer := volume{k.refreshed(web, ofWeb.Certificate, roots[0]), roots}
 	k.stop()
-	handshake(t, w, roots, ofAPI, newer, "api", "web")
-	handshake(t, w, roots, newer, ofAPI, "web", "api")
+	handshake(t, w, ofAPI, newer, "api", "web")
+	handshake(t, w, newer, ofAPI, "web", "api")
+	k.noTrouble(w)
+}
+
+// TestRotation: the CA for Pods is replaced twice, and in between its Pods refresh their certificates and read their
+// roots at different times. Whoever has the newest of both connects with whoever has the oldest, each way.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	w, signerName := podsWorld(t)
+	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
+	k := newKubelet(t, w, web, api)
+	roots := [][]*x509.Certificate{k.roots(signerName, 1)}
+	ofWeb, ofAPI := []tls.Certificate{k.files(web, tls.Certificate{})}, []tls.Certificate{k.files(api, tls.Certificate{})}
+	newest := roots[0][0]
+	for n := range 2 {
+		renew(t, w, "root")
+		roots = append(roots, k.roots(signerName, n+2))
+		isOld := func(c *x509.Certificate) bool { return slices.ContainsFunc(roots[n], c.Equal) }
+		newest = slices.DeleteFunc(slices.Clone(roots[n+1]), isOld)[0]
+		ofWeb = append(ofWeb, k.refreshed(web, ofWeb[n], newest))
+	}
+	ofAPI = append(ofAPI, k.refreshed(api, ofAPI[0], newest))
+	k.stop()
+	shaken := 0
+	for _, a := range ofWeb {
+		for _, b := range ofAPI {
+			for _, webTrusts := range roots {
+				for _, apiTrusts := range roots {
+					handshake(t, w, volume{a, webTrusts}, volume{b, apiTrusts}, "web", "api")
+					handshake(t, w, volume{b, apiTrusts}, volume{a, webTrusts}, "api", "web")
+					shaken += 2
+				}
+			}
+		}
+	}
+	if shaken != 108 {
+		t.Errorf("%d handshakes", shaken)
+	}
+	k.noTrouble(w)
+}
+
+// renew asks for a new certificate, as cmctl does, and waits until it is stored.
+func renew(t *testing.T, w *rig.World, name string) {
+	t.Helper()
+	crt := &certmanagerv1.Certificate{}
+	if err := w.Get(t.Context(), name, crt); err != nil {
+		t.Fatal(err)
+	}
+	was := crt.DeepCopy()
+	certmanagerv1.SetCertificateCondition(crt, certmanagerv1.CertificateCondition{
+		Type: certmanagerv1.CertificateConditionIssuing, Status: cmmeta.ConditionTrue, Reason: "ManuallyTriggered",
+	}, time.Now())
+	if err := w.Client.Status().Patch(t.Context(), crt, client.MergeFrom(was)); err != nil {
+		t.Fatal(err)
+	}
+	rig.Eventually(t, name+" is renewed", func(ctx context.Context) string {
+		is := &certmanagerv1.Certificate{}
+		if err := w.Get(ctx, name, is); err != nil {
+			return err.Error()
+		}
+		if is.Status.Revision == nil || *is.Status.Revision == *was.Status.Revision {
+			return "not yet"
+		}
+		return ""
+	})
+}
+
+// roots are the number of roots that the kubelet finds for a volume with a signer's ClusterTrustBundles.
+func (k *kubelet) roots(signerName string, number int) (roots []*x509.Certificate) {
+	k.t.Helper()
+	rig.Eventually(k.t, fmt.Sprintf("there are %d roots for a volume", number), func(ctx context.Context) string {
+		text, err := k.bundles.GetTrustAnchorsBySigner(ctx, signerName, &metav1.LabelSelector{}, false)
+		if err != nil {
+			return err.Error()
+		}
+		if roots, err = pki.DecodeBundle(text); err != nil || len(roots) != number {
+			return fmt.Sprint(len(roots), err)
+		}
+		return ""
+	})
+	return roots
+}
+
+// refreshed is what the kubelet writes after the time of the refresh: a certificate that one root has signed.
+func (k *kubelet) refreshed(pod *corev1.Pod, before tls.Certificate, root *x509.Certificate) tls.Certificate {
+	k.t.Helper()
+	k.clock.Step(21 * time.Hour) // a certificate is refreshed after 19.2 hours at the latest, and up to 5 minutes later
+	for {
+		// The clock is ahead: each certificate is due as soon as it is there, and one may still be of the root before.
+		k.TrackPod(k.t.Context(), pod)
+		if before = k.files(pod, before); bytes.Equal(before.Leaf.AuthorityKeyId, root.SubjectKeyId) {
+			return before
+		}
+	}
+}
+
+// noTrouble fails the test if the kubelet, or an event about a Pod, tells of trouble.
+func (k *kubelet) noTrouble(w *rig.World) {
+	k.t.Helper()
 	for len(k.events.Events) > 0 {
 		if said := <-k.events.Events; strings.Contains(said, "Denied") || strings.Contains(said, "Failed") {
-			t.Errorf("the kubelet says: %s", said)
+			k.t.Errorf("the kubelet says: %s", said)
 		}
 	}
 	events := &corev1.EventList{}
-	if err := w.Client.List(t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
-		t.Fatal(err)
+	if err := w.Client.List(k.t.Context(), events, client.InNamespace(w.Namespace)); err != nil {
+		k.t.Fatal(err)
 	}
 	for _, e := range events.Items {
 		if e.InvolvedObject.Kind == "Pod" && e.Type == corev1.EventTypeWarning && e.Reason != "IssuerMissing" && e.Reason != "IssuerNotReady" {
-			t.Errorf("a Pod has trouble: %s %s", e.Reason, e.Message)
+			k.t.Errorf("a Pod has trouble: %s %s", e.Reason, e.Message)
 		}
 	}
 }

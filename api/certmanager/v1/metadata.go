@@ -63,9 +63,23 @@ const ClampValidityAnnotation = "chancery.dev/clamp-validity"
 // Chancery puts them there when the Certificate gets a new key.
 const DeliverRootsAnnotation = "chancery.dev/deliver-roots"
 
-// DeliversRoots reports whether an issuer has DeliverRootsAnnotation.
+// DeliversRoots reports whether an issuer has DeliverRootsAnnotation, or TrustBundleAnnotation: Pods read their roots
+// and their certificates at different times.
 func DeliversRoots(issuer metav1.Object) bool {
-	return issuer.GetAnnotations()[DeliverRootsAnnotation] == LabelTrue
+	return issuer.GetAnnotations()[DeliverRootsAnnotation] == LabelTrue || WantsTrustBundle(issuer)
+}
+
+// TrustBundleAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery write the roots of the CA
+// into a ClusterTrustBundle (certificates.k8s.io) for each signer name of the issuer. It means DeliverRootsAnnotation,
+// too.
+const TrustBundleAnnotation = "chancery.dev/trust-bundle"
+
+// TrustBundleLabel marks the ClusterTrustBundles that Chancery writes, with LabelTrue.
+const TrustBundleLabel = TrustBundleAnnotation
+
+// WantsTrustBundle reports whether an issuer has TrustBundleAnnotation.
+func WantsTrustBundle(issuer metav1.Object) bool {
+	return issuer.GetAnnotations()[TrustBundleAnnotation] == LabelTrue
 }
 
 // ReissueNowAnnotation is our own: "true" on a CA Issuer or ClusterIssuer makes Chancery renew all certificates of an

@@ -33,6 +33,9 @@
 {{- if .Values.chancery.podCertificates }}
 - --pod-certificates
 {{- end }}
+{{- if ne .Values.chancery.trustBundles "none" }}
+- --trust-bundles={{ .Values.chancery.trustBundles }}
+{{- end }}
 {{- with .Values.ingressShim }}
 {{- range $flag, $value := dict "name" .defaultIssuerName "kind" .defaultIssuerKind "group" .defaultIssuerGroup }}
 {{- with $value }}

@@ -31,6 +31,9 @@
 {{- if and .Values.chancery.namespaces .Values.chancery.podCertificates -}}
 {{- $refused = append $refused "chancery.podCertificates: Pods are left to others where chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
+{{- if and .Values.chancery.namespaces (ne .Values.chancery.trustBundles "none") -}}
+{{- $refused = append $refused "chancery.trustBundles: ClusterTrustBundles are cluster-scoped, and chancery.namespaces is set: remove one of both" -}}
+{{- end -}}
 {{- if and .Values.chancery.podCertificates (not .Values.chancery.admissionPolicies.enabled) -}}
 {{- $refused = append $refused "chancery.podCertificates: set chancery.admissionPolicies.enabled, too: one of the policies lets only nodes ask for Pods" -}}
 {{- end -}}

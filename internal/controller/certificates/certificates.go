@@ -163,7 +163,7 @@ func (r *certificates) observe(ctx context.Context, p *pass) (*view, error) {
 	if v.Requests, err = r.requestsOf(ctx, m, crt); err != nil {
 		return nil, err
 	}
-	if v.issuer, err = r.issuerOf(ctx, crt.Namespace, crt.Spec.IssuerRef); err != nil {
+	if v.issuer, err = r.IssuerOf(ctx, crt.Namespace, crt.Spec.IssuerRef); err != nil {
 		return nil, err
 	}
 	v.Issuer = r.issuerFacts(ctx, crt, v.issuer)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -31,19 +30,6 @@ const (
 	// shortWait is a wait that is not worth writing down.
 	shortWait = 30 * time.Second
 )
-
-// issuerOf reads the issuer that a reference names; nil if there is none that is ours.
-func (r *certificates) issuerOf(ctx context.Context, namespace string, ref cmmeta.IssuerReference) (certmanagerv1.GenericIssuer, error) {
-	if r.Scope.Reach(ref) != controller.WithinReach {
-		return nil, nil //nolint:nilnil // as it says
-	}
-	issuer := certmanagerv1.NewIssuer(ref, namespace)
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // as it says
-	}
-	return issuer, err
-}
 
 // issuerFacts says what decisions need to know of an issuer.
 func (r *certificates) issuerFacts(ctx context.Context, crt *certmanagerv1.Certificate, issuer certmanagerv1.GenericIssuer) *certificate.IssuerFacts {

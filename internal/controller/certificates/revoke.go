@@ -153,7 +153,7 @@ func (r *certificates) findRevoker(ctx context.Context, p *pinned) (err error) {
 		p.cannot = fmt.Sprintf("its issuer is of the group %s, which cannot be asked", group)
 		return nil
 	}
-	if p.issuer, err = r.issuerOf(ctx, p.secret.Namespace, ref); p.issuer == nil || err != nil {
+	if p.issuer, err = r.IssuerOf(ctx, p.secret.Namespace, ref); p.issuer == nil || err != nil {
 		return err
 	}
 	kind := signer.TypeOf(p.issuer.GetSpec())

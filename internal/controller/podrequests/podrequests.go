@@ -10,7 +10,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -106,11 +105,7 @@ func issuerOf(object client.Object) []string {
 	if !ok || finished(pcr) {
 		return nil
 	}
-	named, ours := request.ParseSignerName(pcr.Spec.SignerName)
-	if !ours {
-		return nil
-	}
-	return []string{controller.IssuerKey(named.Namespace, named.Name)}
+	return controller.OfSigner(pcr.Spec.SignerName)
 }
 
 // finished reports whether a request has a verdict: the API server lets nobody change it.
@@ -138,20 +133,16 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 		o.state.Issuer = request.IssuerOutOfReach
 		return o, nil
 	}
-	var issuer certmanagerv1.GenericIssuer = &certmanagerv1.ClusterIssuer{}
-	if named.Form == request.FormCSRIssuer {
-		issuer = &certmanagerv1.Issuer{}
-		if named.Namespace != pcr.Namespace {
-			return o, nil // it is denied, whatever there is
-		}
+	if named.Form == request.FormCSRIssuer && named.Namespace != pcr.Namespace {
+		return o, nil // it is denied, whatever there is
 	}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: named.Namespace, Name: named.Name}, issuer.(client.Object)) //nolint:forcetypeassert // both kinds are
-	if apierrors.IsNotFound(err) {
-		o.state.Issuer = request.IssuerMissing
-		return o, nil
-	}
+	issuer, err := r.IssuerOf(ctx, named.Namespace, ref)
 	if err != nil {
 		return nil, err
+	}
+	if issuer == nil {
+		o.state.Issuer = request.IssuerMissing
+		return o, nil
 	}
 	o.issuer = issuer
 	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer, controller.PodRequestKind)

@@ -99,11 +99,7 @@ func signingIssuerOf(obj client.Object) []string {
 	if !ok || ended(csr) {
 		return nil
 	}
-	s, ok := request.ParseSignerName(csr.Spec.SignerName)
-	if !ok {
-		return nil
-	}
-	return []string{controller.IssuerKey(s.Namespace, s.Name)}
+	return controller.OfSigner(csr.Spec.SignerName)
 }
 
 func signingKeyOf(obj client.Object) []string {

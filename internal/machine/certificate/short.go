@@ -101,8 +101,8 @@ func (d *decision) leaveShortWay() Action {
 const restoring = 10 * time.Minute
 
 // restored reports whether the first certificate is being issued because there was no Secret, and there is one since
-// that is good: a backup brings both within a moment, and the watch of Secrets may be the slower one. Later, an issuance
-// takes its course, and counts: who deletes a Secret and puts it back has no more of them than others.
+// that is good: a backup brings both within a moment, and the watch of Secrets may be the slower one. Later, an
+// issuance takes its course, and counts: who deletes a Secret and puts it back has no more of them than others.
 func (d *decision) restored() bool {
 	why := d.issuing()
 	if why == nil && d.ours() {

@@ -71,6 +71,7 @@ var (
 	_ signer.Prober = (*Signer)(nil)
 
 	_ signer.AuthorityTeller = (*Signer)(nil)
+	_ signer.RootTeller      = (*Signer)(nil)
 	_ signer.Forgetter       = (*Signer)(nil)
 )
 

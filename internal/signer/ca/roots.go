@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 	"chancery.dev/internal/when"
@@ -30,8 +32,8 @@ func (p *keyPair) bundle(issuer metav1.Object, chain pki.Chain, r signer.Request
 	case stolen:
 		chain = chain.WithoutLinks()
 	case deliver:
-		if n := len(p.others) + 1; n > pki.MaxRoots {
-			return signer.Bundle{}, fmt.Errorf("ca.crt has %d certificates, and %d can be delivered at most", n, pki.MaxRoots)
+		if len(p.others) >= pki.MaxRoots {
+			return signer.Bundle{}, p.tooMany()
 		}
 		beside = older(p.others, chain.CA, now)
 		if r.IsCA {
@@ -55,6 +57,37 @@ func older(certs []*x509.Certificate, root *x509.Certificate, now time.Time) (ou
 		}
 	}
 	return out
+}
+
+// Roots implements signer.RootTeller.
+func (s *Signer) Roots(ctx context.Context, issuer certmanagerv1.GenericIssuer) ([]*x509.Certificate, error) {
+	spec := issuer.GetSpec().CA
+	if spec == nil {
+		return nil, fmt.Errorf("issuer %q has no spec.ca", issuer.GetName())
+	}
+	pair, err := s.pair(ctx, issuer, spec)
+	if err != nil {
+		return nil, signFault(err)
+	}
+	top := pair.chain.CA
+	switch {
+	case pair.chainErr != nil:
+		return nil, fault.Pending(reasonSecretInvalidData, "the CA certificates in Secret %s: %w", pair.secret, pair.chainErr)
+	case top == nil || !pki.IsSelfSigned(top):
+		return nil, fault.Pending(reasonSecretInvalidData, "Secret %s has no root: put the root of the CA into ca.crt", pair.secret)
+	case !certmanagerv1.DeliversRoots(issuer) || certmanagerv1.ReissuesNow(issuer):
+		return []*x509.Certificate{top}, nil
+	case len(pair.others) >= pki.MaxRoots:
+		return nil, fault.Pending(reasonSecretInvalidData, "Secret %s: %w", pair.secret, pair.tooMany())
+	}
+	return append([]*x509.Certificate{top}, slices.DeleteFunc(older(pair.others, top, s.config.Now()), func(c *x509.Certificate) bool {
+		return !pki.IsSelfSigned(c)
+	})...), nil
+}
+
+// tooMany says that there are more roots and links than are handed on.
+func (p *keyPair) tooMany() error {
+	return fmt.Errorf("ca.crt has %d certificates, and %d can be delivered at most", len(p.others)+1, pki.MaxRoots)
 }
 
 // olderRoots says of each older root that is valid whether links lead there, and when that is to be looked at again:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/bounds"
@@ -65,6 +66,32 @@ func delivered(t *testing.T, s *Signer, annotations map[string]string, r signer.
 	return chain[1:], roots
 }
 
+// TestRootsAreKnown: an intermediate whose root is not in its Secret, a chain that does not fit, and a Secret that is
+// not there have no roots, and say what to do.
+func TestRootsAreKnown(t *testing.T) {
+	t.Parallel()
+	root, other := newAuthority(t, "root", true, nil), newAuthority(t, "other", true, nil)
+	sub := newAuthority(t, "sub", true, root)
+	for name, c := range map[string]struct {
+		secret map[string][]byte
+		says   string
+	}{
+		"no root":           {map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key}, "put the root of the CA into ca.crt"},
+		"another root":      {map[string][]byte{"tls.crt": pemOf(sub), "tls.key": sub.key, "ca.crt": pemOf(other)}, "the CA certificates in Secret"},
+		"there is nothing":  {nil, "does not exist"},
+		"the key is no key": {map[string][]byte{"tls.crt": pemOf(root), "tls.key": []byte("x")}, "tls.key"},
+	} {
+		store := &secrets{}
+		if c.secret != nil {
+			store.put("team", "ca", c.secret)
+		}
+		roots, err := newSigner(store).Roots(t.Context(), issuerIn("team"))
+		if fault.Of(err) == nil || !strings.Contains(err.Error(), c.says) || len(roots) > 0 {
+			t.Errorf("%s: %v, %d roots", name, err, len(roots))
+		}
+	}
+}
+
 // TestLinksGoAlong: where an issuer hands on roots, the links are behind the leaf and the older roots in ca.crt. A CA
 // gets its links in ca.crt. Without the annotation, and while keys are stolen, nobody gets either.
 func TestLinksGoAlong(t *testing.T) {
@@ -109,6 +136,15 @@ func TestLinksGoAlong(t *testing.T) {
 		}
 		for range 2 { // the second one finds the kept pair
 			behind, roots := delivered(t, newSigner(store), c.annotations, request)
+			issuer, known := issuerIn("team"), c.roots
+			issuer.SetAnnotations(c.annotations)
+			if c.isCA {
+				known = certs{third, second, first}[:min(3, len(known))] // Roots has no links
+			}
+			trusted, err := newSigner(store).Roots(t.Context(), issuer)
+			if err != nil || !slices.EqualFunc(trusted, known, (*x509.Certificate).Equal) {
+				t.Errorf("%s: %d roots, want %d: %v", name, len(trusted), len(known), err)
+			}
 			if !slices.EqualFunc(behind, c.behind, (*x509.Certificate).Equal) || !slices.EqualFunc(roots, c.roots, (*x509.Certificate).Equal) {
 				t.Errorf("%s: %d certificates behind it, want %d, and %d in ca.crt, want %d", name, len(behind), len(c.behind), len(roots), len(c.roots))
 			}

@@ -30,7 +30,9 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 	if err != nil {
 		return err
 	}
-	if err := app.Install(ctx, cp.Config(), func(string) {}); err != nil {
+	install := app.DefaultInstallation()
+	install.ForceConflicts, install.PodCertificates, install.TrustBundles = true, config.PodCertificates, config.TrustBundles
+	if err := install.Apply(ctx, cp.Config(), func(string) {}); err != nil {
 		return fmt.Errorf("install Chancery's definitions and roles: %w", err)
 	}
 	file := &lumberjack.Logger{Filename: filepath.Join(dir, "controllers.log"), MaxSize: 10 /* MB */, MaxBackups: 2}
