@@ -141,6 +141,13 @@ func TestLogOfAnIssuance(t *testing.T) {
 		w.Create(t, crt)
 		awaitReady(t, w.World, "web")
 		w.NothingLeft(t, w.dns.TXT)
+		rig.Eventually(t, "the pass that has written the status has its line", func(context.Context) string {
+			isLast := func(l logLine) bool { return strings.Contains(l.Step, "write Secret web;") }
+			if lines := j.about(t, "web"); !slices.ContainsFunc(lines, isLast) {
+				return fmt.Sprint(len(lines), " lines")
+			}
+			return ""
+		})
 		stop()
 		lines := j.about(t, "web")
 		ordered(t, lines, "Certificate",
