@@ -198,6 +198,52 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// TestPodServices: a Pod that asks for it has the names of the Services of its namespace that select it. Until they do,
+// its request waits, and the Pod says why.
+func TestPodServices(t *testing.T) {
+	t.Parallel()
+	w := newPodWorld(t)
+	signerName := "issuers.cert-manager.io/" + w.Namespace + ".pods"
+	w.annotate(t, "pods", certmanagerv1.PodCertificatesForAnnotation, "all")
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 443}},
+	}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Labels: map[string]string{"app": "api"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	w.Create(t, pod)
+	pcr, key := w.request(t, "web-0", "web", signerName, x509.CertificateRequest{})
+	pcr.Spec.PodUID, pcr.Spec.UnverifiedUserAnnotations = pod.UID, map[string]string{certmanagerv1.PodServicesAnnotation: "web"}
+	if err := w.kubelet.Create(t.Context(), pcr); err != nil {
+		t.Fatal(err)
+	}
+	says := func(words string) {
+		rig.Eventually(t, "an event about the Pod says "+words, func(ctx context.Context) string {
+			events := &corev1.EventList{}
+			if err := w.Client.List(ctx, events, client.InNamespace(w.Namespace)); err != nil {
+				return err.Error()
+			}
+			var all []string
+			for _, e := range events.Items {
+				if all = append(all, e.Message); e.InvolvedObject.UID == pod.UID && e.Reason == podrequest.ReasonServices && strings.Contains(e.Message, words) {
+					return ""
+				}
+			}
+			return strings.Join(all, "; ")
+		})
+	}
+	says("has no Service web")
+	w.Create(t, service)
+	says("give the Pod the labels app=web")
+	changed := pod.DeepCopy()
+	changed.Labels["app"] = "web"
+	if err := w.Client.Patch(t.Context(), changed, client.MergeFrom(pod)); err != nil {
+		t.Fatal(err)
+	}
+	leaf := w.issued(t, pcr, key)
+	if want := []string{"web." + w.Namespace + ".svc", "web." + w.Namespace + ".svc.cluster.local"}; !slices.Equal(leaf.DNSNames, want) || len(leaf.URIs) != 1 {
+		t.Errorf("names %v %v, want %v", leaf.DNSNames, leaf.URIs, want)
+	}
+}
+
 // TestPodsMisuse: each misuse is refused in words of its own.
 func TestPodsMisuse(t *testing.T) {
 	t.Parallel()

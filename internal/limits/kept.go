@@ -14,6 +14,8 @@ const (
 	ListBytes = 8 << 20
 	// PodRights is how many answers are kept about whether a ServiceAccount may have certificates of a signer.
 	PodRights = 20_000
+	// PodServices is how many Services the certificate of a Pod has names of.
+	PodServices = 10
 	// Zones is how many names are kept, each with its zone, ZoneServers how many zones, with their servers' addresses.
 	Zones       = 10_000
 	ZoneServers = 2_000
@@ -82,8 +84,8 @@ func kept() []Row {
 			Parser: "Kubernetes' decoder",
 		},
 		{
-			What: "Answers about whether a ServiceAccount may have certificates of a signer", Who: "who runs Pods",
-			Numbers: []Number{held("rights of ServiceAccounts", PodRights, "answers", Dropped)}, Costs: "A minute's answer, two questions to the API server", Above: again,
+			What: "Answers about whether a ServiceAccount may have certificates of a signer, and selectors of Services that Pods name", Who: "who runs Pods",
+			Numbers: []Number{held("rights of ServiceAccounts", PodRights, "answers", Dropped)}, Costs: "A minute's answer and two questions to the API server, or 1 KiB for 5 seconds and one", Above: again,
 			Tests: []string{"TestAnswersAreRemembered"}, Parser: "nothing is parsed",
 		},
 		{
@@ -112,6 +114,10 @@ func passing() []Row {
 			What: "CertificateSigningRequests for signers of somebody else", Who: "who creates CertificateSigningRequests",
 			Bound: "the name and the signer", Costs: "Linear: decoded once, and dropped", Above: "Nothing else is kept",
 			Tests: []string{"TestForeignRequestsAreNotKept"}, Parser: "Kubernetes' decoder",
+		},
+		{
+			What: "Services that a volume of a Pod names (`chancery.dev/services`)", Who: "who creates Pods", Numbers: []Number{held("Services of a Pod", PodServices, "Services", Refused)},
+			Costs: "A read of each, and of the Pod", Above: "The request is denied, and the kubelet says so", Tests: []string{"TestServicesAreFew"}, Parser: "nothing is parsed",
 		},
 		{
 			What: "ClusterTrustBundles of somebody else", Who: "who may write ClusterTrustBundles, mostly administrators",

@@ -125,16 +125,19 @@ func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
 // pod is a Pod of a ServiceAccount with a certificate in a volume, as the API server has it.
 func pod(t *testing.T, w *rig.World, name, signerName string) *corev1.Pod {
 	t.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, Spec: corev1.PodSpec{
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
 		ServiceAccountName: name, NodeName: w.ClusterName("node"), AutomountServiceAccountToken: new(false),
 		Containers: []corev1.Container{{Name: "a", Image: "a", VolumeMounts: []corev1.VolumeMount{{Name: "identity", MountPath: "/run/identity"}}}},
 		Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{
 				SignerName: signerName, KeyType: "ECDSAP256", CredentialBundlePath: "credentials.pem",
+				UserAnnotations: map[string]string{certmanagerv1.PodServicesAnnotation: name},
 			}}},
 		}}}},
 	}}
-	w.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, p)
+	w.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, p, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": name}, Ports: []corev1.ServicePort{{Port: 443}},
+	}})
 	return p
 }
 
@@ -150,8 +153,8 @@ type volume struct {
 	roots []*x509.Certificate
 }
 
-// handshake connects two Pods by mutual TLS. Each verifies the other by its own roots, and as a SPIFFE ID of a
-// ServiceAccount.
+// handshake connects two Pods by mutual TLS. Each verifies the other by its own roots, as a SPIFFE ID of a
+// ServiceAccount, and by the name of its Service.
 func handshake(t *testing.T, w *rig.World, server, client volume, serverName, clientName string) {
 	t.Helper()
 	domain := spiffeid.RequireTrustDomainFromString(trustDomain)
@@ -171,7 +174,10 @@ func handshake(t *testing.T, w *rig.World, server, client volume, serverName, cl
 				if want := "spiffe://" + trustDomain + "/ns/" + w.Namespace + "/sa/" + peer; err == nil && id.String() != want {
 					err = fmt.Errorf("the other side is %s, not %s", id, want)
 				}
-				return err
+				if err != nil {
+					return err
+				}
+				return chain[0].VerifyHostname(peer + "." + w.Namespace + ".svc")
 			},
 		}
 	}

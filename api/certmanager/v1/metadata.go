@@ -105,7 +105,13 @@ const (
 	PodCertificatesForAnnotation = "chancery.dev/pod-certificates-for"
 	// PodCertificatesDurationAnnotation is the longest lifetime, from 1h to 24h, as a duration; 24h without it.
 	PodCertificatesDurationAnnotation = "chancery.dev/pod-certificates-duration"
+	// PodCertificatesClusterDomainAnnotation is the DNS domain of the cluster; cluster.local without it.
+	PodCertificatesClusterDomainAnnotation = "chancery.dev/pod-certificates-cluster-domain"
 )
+
+// PodServicesAnnotation is our own, of a podCertificate volume (userAnnotations): names of Services of the namespace,
+// with commas between them. The certificate has their DNS names if they select the Pod.
+const PodServicesAnnotation = "chancery.dev/services"
 
 // ForPodsOnly reports whether an issuer signs for Pods, and for nobody else.
 func ForPodsOnly(issuer metav1.Object) bool {

@@ -117,6 +117,8 @@ func podCure(reason string) string {
 		return "Renew the CA of the issuer"
 	case podrequest.ReasonNotForPods, podrequest.ReasonIssuerType:
 		return "Name an issuer that signs for Pods in the volume, and create the Pod anew, or correct the issuer"
+	case podrequest.ReasonServices:
+		return "Correct the Service or the labels of the Pod, or name another Service in the volume, and create the Pod anew"
 	case podrequest.ReasonKubeletTooOld:
 		return "Upgrade the node, or run the Pod on another one"
 	default:

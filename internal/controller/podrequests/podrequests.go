@@ -31,8 +31,8 @@ import (
 type memory struct {
 	// said is what an event has told of last.
 	said string
-	// refusals counts in a row how often the ServiceAccount has lacked the right.
-	refusals int
+	// looks counts in a row how often what no watch tells of was looked at in vain.
+	looks int
 }
 
 type (
@@ -155,15 +155,19 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 
 // plan says what a decision means.
 func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
-	if a.Step == podrequest.StepAuthorize {
+	switch a.Step {
+	case podrequest.StepAuthorize:
 		may, err := r.rights.may(ctx, p.Object, o.state.Signer)
 		if err != nil {
 			return engine.Plan{}, fmt.Errorf("ask whether the ServiceAccount %s may have certificates of %s: %w", o.state.Spec.ServiceAccountName, o.state.IssuerName, err)
 		}
 		o.state.MayRequest = &may
-		a = podrequest.Decide(o.state, r.Now())
-	}
-	switch a.Step {
+		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
+	case podrequest.StepRead:
+		if err := r.read(ctx, p.Object, &o.state, a.Services); err != nil {
+			return engine.Plan{}, fmt.Errorf("read the Pod and the Services that give it names: %w", err)
+		}
+		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
 	case podrequest.StepWait:
 		return r.wait(p, a), nil
 	case podrequest.StepDeny:
@@ -185,9 +189,9 @@ func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
 		p.Memory.said = said
 	}
-	if a.Refused { // no watch tells that a right is given
-		p.Memory.refusals++
-		wait := fault.Rights.With("").Step(p.Memory.refusals)
+	if a.Unwatched {
+		p.Memory.looks++
+		wait := fault.Rights.With("").Step(p.Memory.looks)
 		plan.Wake = r.Now().Add(wait - time.Duration(p.Chance()*float64(wait)/4)) // not all Pods in one moment
 		plan.Waits.What = engine.WaitTime
 	}
@@ -240,7 +244,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podreque
 	return plan, nil
 }
 
-// refused says what the API server does not let us write.
+// refused says what the API server does not let us read or write.
 func (r *requests) refused(p *pass, err error) engine.Event {
 	return engine.Event{Warning: true, Reason: podrequest.ReasonSigningError, Message: doesNotCome + err.Error()}
 }

@@ -7,15 +7,52 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/machine/request"
 )
 
 // granted and refused are how long an answer counts without being asked for again.
 const granted, refused = time.Minute, 5 * time.Second
+
+// keptService is how large a Service is at most, in bytes, of which an answer is kept: a larger one is read each time.
+const keptService = 1 << 10
+
+// read reads the Services that a Pod names, and the Pod if all of them exist. Neither is in a cache, since few Pods ask
+// for names. What is known of a Service counts as long as a right that is refused: many Pods wait for one.
+func (r *requests) read(ctx context.Context, pcr *certificatesv1.PodCertificateRequest, s *podrequest.State, services []string) error {
+	live := r.Manager.GetAPIReader()
+	s.Pod, s.Services = &corev1.Pod{}, map[string]*corev1.Service{}
+	s.Pod.UID = pcr.Spec.PodUID
+	for _, name := range services {
+		key := client.ObjectKey{Namespace: pcr.Namespace, Name: name}
+		if known, is := r.rights.answers.Get(key); is {
+			s.Services[name], _ = known.(*corev1.Service)
+		} else {
+			service := &corev1.Service{}
+			switch err := live.Get(ctx, key, service); {
+			case err == nil:
+				kept := corev1.ServiceSpec{Type: service.Spec.Type, ClusterIP: service.Spec.ClusterIP, Selector: service.Spec.Selector}
+				s.Services[name] = &corev1.Service{Spec: kept}
+			case !apierrors.IsNotFound(err):
+				return err
+			}
+			if known := s.Services[name]; known == nil || known.Size() <= keptService {
+				r.rights.answers.Add(key, known, refused)
+			}
+		}
+		if s.Services[name] == nil {
+			return nil
+		}
+	}
+	s.Pod = &corev1.Pod{}
+	return client.IgnoreNotFound(live.Get(ctx, client.ObjectKey{Namespace: pcr.Namespace, Name: pcr.Spec.PodName}, s.Pod))
+}
 
 // account is a ServiceAccount that asks for certificates of a signer.
 type account struct{ namespace, name, uid, signerName string }
@@ -23,7 +60,7 @@ type account struct{ namespace, name, uid, signerName string }
 // rights asks the API server which ServiceAccounts may have certificates of which signers.
 type rights struct {
 	client client.Client
-	// answers are those that still count, by account.
+	// answers are those that still count, by account, and what is known of Services, by name.
 	answers *cache.LRUExpireCache
 }
 

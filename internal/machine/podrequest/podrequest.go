@@ -14,6 +14,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -42,6 +43,7 @@ const (
 	ReasonIssuerType     = "IssuerTypeUnsupported"
 	ReasonStubNames      = "RequestNamesSomething"
 	ReasonKubeletTooOld  = "KubeletTooOld"
+	ReasonServices       = "ServiceNotForPod"
 )
 
 // IsOurs reports whether a signer name is one of our issuers'.
@@ -54,6 +56,7 @@ func IsOurs(signerName string) bool {
 func Waits() []string {
 	return []string{
 		ReasonIssuerMissing, ReasonIssuerNotReady, ReasonNotForPods, ReasonForbidden, ReasonCAEndsSoon, ReasonSigningError, ReasonIssuerType, ReasonKubeletTooOld,
+		ReasonServices,
 	}
 }
 
@@ -70,6 +73,8 @@ const (
 	StepDeny
 	// StepAuthorize: ask whether the ServiceAccount may have a certificate.
 	StepAuthorize
+	// StepRead the Pod, and the Services that Action names.
+	StepRead
 	// StepSign it.
 	StepSign
 )
@@ -92,6 +97,10 @@ type State struct {
 
 	// MayRequest says whether the ServiceAccount may have a certificate of the signer; nil before that was asked.
 	MayRequest *bool
+	// Pod and Services are those that StepRead asks for, nil before. A Service that does not exist is missing, and of the
+	// Pod no more than the UID is needed then. A Pod that does not exist is empty.
+	Pod      *corev1.Pod
+	Services map[string]*corev1.Service
 }
 
 // Action is what a decision comes to.
@@ -99,8 +108,10 @@ type Action struct {
 	Step Step
 	// Reason and Message are those of a wait or a denial.
 	Reason, Message string
-	// Refused says that the wait is for a right.
-	Refused bool
+	// Unwatched says that no watch tells when the wait is over, such as for a right.
+	Unwatched bool
+	// Services are those to read, by name.
+	Services []string
 
 	// Names and Duration are those of the certificate, CSR is the request with its key.
 	Names    pki.AltNames
@@ -120,6 +131,9 @@ func Decide(s State, now time.Time) Action {
 		return a
 	}
 	most, err := longest(s.Annotations)
+	if err == nil {
+		_, err = domainOf(s.Annotations)
+	}
 	switch {
 	case err != nil:
 		return wait(ReasonNotForPods, "%s: %v", s.IssuerName, err)
@@ -135,7 +149,7 @@ func Decide(s State, now time.Time) Action {
 	case !all && !*s.MayRequest:
 		a := wait(ReasonForbidden, "the ServiceAccount %s may not have certificates of the signer %s. Give it the verb request on signers of certificates.k8s.io by that name, "+
 			"or let all have them: kubectl annotate %s %s=all", s.Spec.ServiceAccountName, s.Spec.SignerName, object(s), certmanagerv1.PodCertificatesForAnnotation)
-		a.Refused = true
+		a.Unwatched = true
 		return a
 	}
 	return sign(s, most, now)
@@ -181,8 +195,8 @@ func longest(annotations map[string]string) (time.Duration, error) {
 
 // stub denies a request that asks for what no issuer gives. A kubelet that is older than the API server sends none.
 func stub(spec *certificatesv1.PodCertificateRequestSpec) (a Action, stops bool) {
-	for key := range spec.UnverifiedUserAnnotations {
-		return deny(certificatesv1.PodCertificateRequestConditionInvalidUserConfig, "the annotation %q of the projected volume is not known: remove it", key), true
+	if _, err := servicesOf(spec.UnverifiedUserAnnotations); err != nil {
+		return deny(certificatesv1.PodCertificateRequestConditionInvalidUserConfig, "%v", err), true
 	}
 	if len(spec.StubPKCS10Request) == 0 {
 		return wait(ReasonKubeletTooOld, "the kubelet of the node %s has sent no PKCS#10 request: it has to be of Kubernetes 1.37 or newer", spec.NodeName), true
@@ -202,7 +216,8 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// sign says what to sign: the SPIFFE ID of the ServiceAccount, for no longer than the issuer, the Pod and the CA allow.
+// sign says what to sign: the SPIFFE ID of the ServiceAccount, and the names of its Services that the volume asks for,
+// for no longer than the issuer, the Pod and the CA allow.
 func sign(s State, most time.Duration, now time.Time) Action {
 	if asked := s.Spec.MaxExpirationSeconds; asked != nil {
 		most = min(most, time.Duration(*asked)*time.Second)
@@ -213,10 +228,26 @@ func sign(s State, most time.Duration, now time.Time) Action {
 	if most < Shortest {
 		return wait(ReasonCAEndsSoon, "the CA of %s expires on %s, and a certificate for a Pod is valid for %s at least: renew the CA", s.IssuerName, s.CAEnds.UTC().Format(time.RFC3339), Shortest)
 	}
-	return Action{
+	a := Action{
 		Step: StepSign, Duration: most, CSR: encode(s.Spec.StubPKCS10Request),
 		Names: pki.AltNames{URIs: []string{SPIFFEID(s.Annotations[certmanagerv1.PodCertificatesAnnotation], s.Namespace, s.Spec.ServiceAccountName)}},
 	}
+	services, _ := servicesOf(s.Spec.UnverifiedUserAnnotations) // stub has looked at the error
+	switch {
+	case len(services) == 0:
+		return a
+	case s.Pod == nil:
+		return Action{Step: StepRead, Services: services}
+	case s.Pod.UID != s.Spec.PodUID:
+		return Action{Step: StepIgnore} // the Pod is gone, and the cluster soon removes its request
+	}
+	domain, _ := domainOf(s.Annotations) // Decide has looked at the error
+	var problem string
+	if a.Names.DNSNames, problem = dnsNames(s, services, domain); problem != "" {
+		a = wait(ReasonServices, "%s", problem)
+		a.Unwatched = true
+	}
+	return a
 }
 
 // SPIFFEID is the identity of a ServiceAccount (SPIFFE-ID §2).

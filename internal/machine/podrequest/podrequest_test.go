@@ -7,14 +7,19 @@ import (
 	"crypto/x509"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/rig/bounds"
 )
 
 var now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -40,6 +45,21 @@ func TestDecide(t *testing.T) {
 		return func(s *State) {
 			s.Annotations = maps.Clone(s.Annotations)
 			s.Annotations[key] = value
+		}
+	}
+	asks := func(services string) func(*State) {
+		return func(s *State) {
+			s.Spec.UnverifiedUserAnnotations = map[string]string{certmanagerv1.PodServicesAnnotation: services}
+			s.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Labels: map[string]string{"app": "web", "tier": "front"}}, Spec: corev1.PodSpec{Hostname: "web-0", Subdomain: "peers"}}
+			service := func(ip string, selector map[string]string) *corev1.Service {
+				return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip, Selector: selector}}
+			}
+			app := map[string]string{"app": "web"}
+			defer func() { s.Services["elsewhere"].Spec.Type = corev1.ServiceTypeExternalName }()
+			s.Services = map[string]*corev1.Service{
+				"web": service("192.0.2.1", app), "peers": service(corev1.ClusterIPNone, app), "api": service("192.0.2.2", map[string]string{"app": "web", "tier": "back"}), "outside": service("192.0.2.3", nil),
+				"1web": service("192.0.2.4", app), "elsewhere": service("", app),
+			}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -79,8 +99,38 @@ func TestDecide(t *testing.T) {
 		"names in the request": {func(s *State) { s.Spec.StubPKCS10Request = named }, "deny RequestNamesSomething"},
 		"no request":           {func(s *State) { s.Spec.StubPKCS10Request = []byte("x") }, "deny UnsupportedKeyType"},
 		"an annotation":        {func(s *State) { s.Spec.UnverifiedUserAnnotations = map[string]string{"a/b": ""} }, "deny InvalidUnverifiedUserAnnotations"},
-		"not asked yet":        {func(s *State) { s.MayRequest = nil }, "authorize"},
-		"forbidden":            {func(s *State) { s.MayRequest = new(false) }, "wait SignerForbidden"},
+		"no name of a Service": {asks("web,Web"), "deny InvalidUnverifiedUserAnnotations"},
+		"no Service at all":    {asks(""), "deny InvalidUnverifiedUserAnnotations"},
+		"Services, and more": {func(s *State) {
+			asks("web")(s)
+			s.Spec.UnverifiedUserAnnotations["a/b"] = ""
+		}, "deny InvalidUnverifiedUserAnnotations"},
+		"a Service":                 {func(s *State) { asks("web")(s); s.Pod = nil }, "read [web]"},
+		"a Service, forbidden":      {func(s *State) { asks("web")(s); s.MayRequest = new(false) }, "wait SignerForbidden"},
+		"a Service that was read":   {asks("web"), "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web web.shop.svc web.shop.svc.cluster.local"},
+		"a name with a digit first": {asks("1web"), "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web 1web.shop.svc 1web.shop.svc.cluster.local"},
+		"an external Service":       {asks("elsewhere"), "wait ServiceNotForPod"},
+		"no domain": {func(s *State) {
+			asks("web")(s)
+			with(certmanagerv1.PodCertificatesClusterDomainAnnotation, "cluster.local.")(s)
+		}, "wait IssuerNotForPods"},
+		"too long a domain": {func(s *State) {
+			asks("web")(s)
+			with(certmanagerv1.PodCertificatesClusterDomainAnnotation, strings.Repeat("a.", 121)+"a")(s)
+		}, "wait ServiceNotForPod"},
+		"the same twice": {asks(" web,web"), "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web web.shop.svc web.shop.svc.cluster.local"},
+		"another domain": {func(s *State) {
+			asks("web")(s)
+			with(certmanagerv1.PodCertificatesClusterDomainAnnotation, "k8s.example.com")(s)
+		}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web web.shop.svc web.shop.svc.k8s.example.com"},
+		"a headless Service":         {asks("peers"), "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web peers.shop.svc peers.shop.svc.cluster.local web-0.peers.shop.svc web-0.peers.shop.svc.cluster.local"},
+		"a Service that is missing":  {asks("web,db"), "wait ServiceNotForPod"},
+		"a Service of other Pods":    {asks("api"), "wait ServiceNotForPod"},
+		"a Service without selector": {asks("outside"), "wait ServiceNotForPod"},
+		"a Pod that is gone":         {func(s *State) { asks("web")(s); s.Pod = &corev1.Pod{} }, "ignore"},
+		"another Pod of that name":   {func(s *State) { asks("web")(s); s.Pod.UID = "v" }, "ignore"},
+		"not asked yet":              {func(s *State) { s.MayRequest = nil }, "authorize"},
+		"forbidden":                  {func(s *State) { s.MayRequest = new(false) }, "wait SignerForbidden"},
 		"forbidden, but for all": {func(s *State) {
 			s.MayRequest = nil
 			with(certmanagerv1.PodCertificatesForAnnotation, "all")(s)
@@ -96,7 +146,8 @@ func TestDecide(t *testing.T) {
 		}
 		c.change(&s)
 		a := Decide(s, now)
-		got := [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepSign: fmt.Sprint("sign ", a.Duration, " ", strings.Join(a.Names.URIs, " "))}[a.Step]
+		got := [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepRead: fmt.Sprint("read ", a.Services),
+			StepSign: fmt.Sprint("sign ", a.Duration, " ", strings.Join(slices.Concat(a.Names.URIs, a.Names.DNSNames), " "))}[a.Step]
 		if got != c.want || (a.Step == StepWait || a.Step == StepDeny) == (a.Message == "") {
 			t.Errorf("%s: %s %q, want %s", name, got, a.Message, c.want)
 		}
@@ -121,4 +172,20 @@ func TestRefreshAt(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestServicesAreFew: a volume that names more Services than the bound is denied.
+func TestServicesAreFew(t *testing.T) {
+	t.Parallel()
+	bounds.Holds(t, "Services of a Pod", func(n int) limits.Outcome {
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("web-", i))
+		}
+		got, err := servicesOf(map[string]string{certmanagerv1.PodServicesAnnotation: strings.Join(names, ",")})
+		if err == nil && len(got) != n {
+			t.Errorf("%d of %d names", len(got), n)
+		}
+		return bounds.Refusal(t, err, "too many")
+	})
 }
