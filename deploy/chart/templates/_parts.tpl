@@ -33,7 +33,7 @@
 {{- if .Values.chancery.podCertificates }}
 - --pod-certificates
 {{- end }}
-{{- if ne .Values.chancery.trustBundles "none" }}
+{{- if has .Values.chancery.trustBundles (list "cluster-issuers" "all") }}
 - --trust-bundles={{ .Values.chancery.trustBundles }}
 {{- end }}
 {{- with .Values.ingressShim }}

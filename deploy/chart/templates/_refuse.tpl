@@ -31,7 +31,7 @@
 {{- if and .Values.chancery.namespaces .Values.chancery.podCertificates -}}
 {{- $refused = append $refused "chancery.podCertificates: Pods are left to others where chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
-{{- if and .Values.chancery.namespaces (ne .Values.chancery.trustBundles "none") -}}
+{{- if and .Values.chancery.namespaces (has .Values.chancery.trustBundles (list "cluster-issuers" "all")) -}}
 {{- $refused = append $refused "chancery.trustBundles: ClusterTrustBundles are cluster-scoped, and chancery.namespaces is set: remove one of both" -}}
 {{- end -}}
 {{- if and .Values.chancery.podCertificates (not .Values.chancery.admissionPolicies.enabled) -}}
