@@ -176,7 +176,7 @@ bench: build-chancery build-standalone ## Measure requests, latency and CPU per 
 	@$(STANDALONE) bench $(ARGS)
 
 # The packages of a module whose tests take the longest begin first: one that begins last is waited for alone.
-FIRST := declare -A first=([.]="./internal/stories ./internal/app ./internal/controller/..." [kubectl]="./internal/takeover ./internal/move")
+FIRST := declare -A first=([.]="./internal/stories ./internal/app ./internal/install ./internal/controller/..." [kubectl]="./internal/takeover ./internal/move")
 
 .PHONY: test
 test: build $(GOTESTSUM) ## Run the tests of all modules that every change needs, beside one API server

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	acmev1 "chancery.dev/api/acme/v1"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/schedule"
 	"chancery.dev/internal/machine/service"
@@ -75,7 +76,7 @@ func DefaultACMEConfig() ACMEConfig {
 		Limits: schedule.Options{Cap: schedule.DefaultCap}, AccountKeyAlgorithm: pki.RSA, CheckRetryPeriod: 10 * time.Second,
 		DNS01: DNS01Config{ProviderQPS: 50, ProviderBurst: 500}, HTTP01Passes: 1,
 		HTTP01Pods: service.Pods{
-			Mode: service.ModeAuto, Image: DefaultImage, RunAsNonRoot: true,
+			Mode: service.ModeAuto, Image: install.DefaultImage, RunAsNonRoot: true,
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
 			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
 		},

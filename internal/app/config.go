@@ -15,6 +15,7 @@ import (
 	"chancery.dev/internal/controller/shims"
 	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/egress"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/kube/servingcert"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
@@ -207,9 +208,9 @@ func (c *Config) settings() controller.Settings {
 
 // findResponder names the responder of a controller that nobody has told of one (ACMEConfig.HTTP01Responder).
 func (c *Config) findResponder() {
-	own := c.ClusterResourceNamespace + "/" + responderName
+	own := c.ClusterResourceNamespace + "/" + install.ResponderName
 	if len(c.Namespaces) > 0 {
-		own = c.Namespaces[0] + "/" + responderName
+		own = c.Namespaces[0] + "/" + install.ResponderName
 	}
 	switch responder := c.ACME.HTTP01Responder; {
 	case c.ACME.HTTP01Pods.Mode == service.ModePod && (responder == "" || responder == ResponderNone):

@@ -19,6 +19,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/slow"
 )
@@ -128,7 +129,7 @@ func TestForeignDefinitions(t *testing.T) {
 			}
 			return ""
 		})
-		if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+		if err := install.Install(t.Context(), w.Admin, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		rig.Eventually(t, "it is ready", func(ctx context.Context) string {

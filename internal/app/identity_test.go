@@ -18,7 +18,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/machine/facts"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
@@ -87,7 +87,7 @@ func TestIdentityByTheBetaOfPolicies(t *testing.T) {
 	older := rest.CopyConfig(w.Admin)
 	older.Wrap(withoutV1)
 	var said []string
-	if err := app.Install(t.Context(), older, func(what string) { said = append(said, what) }); err != nil {
+	if err := install.Install(t.Context(), older, func(what string) { said = append(said, what) }); err != nil {
 		t.Fatal(err)
 	}
 	if i := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, "skipped") }); i >= 0 {

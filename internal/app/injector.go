@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -107,36 +106,4 @@ func injectorOptions(ctx context.Context, cfg Config, scheme *runtime.Scheme, wa
 	o.Cache.NewInformer = informers.NewPagedInformer
 	o.Cache.DefaultNamespaces = cfg.scope().CacheNamespaces()
 	return o
-}
-
-// Injecting says which process injects CA bundles.
-type Injecting string
-
-// The processes that inject.
-const (
-	// InjectingNone grants nothing, and takes nothing away.
-	InjectingNone Injecting = "none"
-	// InjectingOwn is chancery cainjector, with a service account of its own.
-	InjectingOwn Injecting = "own"
-	// InjectingController is chancery controller --enable-cainjector, with the controller's service account.
-	InjectingController Injecting = "controller"
-)
-
-// Validate returns an error for a word that is none of these.
-func (i Injecting) Validate() error {
-	return oneOf(i, InjectingNone, InjectingOwn, InjectingController)
-}
-
-// injectorObjects give the role of the CA injector, which is always installed, to the process that injects, and to no
-// other.
-func (i *Installation) injectorObjects() ([]*unstructured.Unstructured, error) {
-	if i.Injecting == InjectingNone {
-		return nil, nil
-	}
-	objects, err := readManifests("manifests/cainjector/*.yaml")
-	if err != nil || i.Injecting == InjectingOwn {
-		return objects, err
-	}
-	subject := map[string]any{"kind": "ServiceAccount", "name": accountName, "namespace": defaultNamespace}
-	return objects[:1], unstructured.SetNestedSlice(objects[0].Object, []any{subject}, "subjects")
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/findings"
 	"chancery.dev/internal/kube/servingcert"
 )
 
@@ -44,47 +45,47 @@ type DynamicServing struct {
 const minLife = time.Hour
 
 // validate checks the values of the flags that begin with prefix.
-func (d *DynamicServing) validate(f *findings, prefix string) {
+func (d *DynamicServing) validate(f *findings.Findings, prefix string) {
 	if d.SecretName == "" {
 		if d.SecretNamespace != "" || len(d.DNSNames) > 0 {
-			f.add(prefix+"ca-secret-name", "has to name a Secret, because another flag of --%s… is set", prefix)
+			f.Add(prefix+"ca-secret-name", "has to name a Secret, because another flag of --%s… is set", prefix)
 		}
 		return
 	}
 	if len(validation.IsDNS1123Subdomain(d.SecretName)) > 0 {
-		f.add(prefix+"ca-secret-name", "must be the name of a Secret, not %q", d.SecretName)
+		f.Add(prefix+"ca-secret-name", "must be the name of a Secret, not %q", d.SecretName)
 	}
-	f.namespace(prefix+"ca-secret-namespace", d.SecretNamespace)
+	f.Namespace(prefix+"ca-secret-namespace", d.SecretNamespace)
 	if len(d.DNSNames) == 0 {
-		f.add(prefix+"dns-names", "has to have a name that clients know the server by")
+		f.Add(prefix+"dns-names", "has to have a name that clients know the server by")
 	}
 	for _, name := range d.DNSNames {
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			f.add(prefix+"dns-names", "must be DNS names, and not %q", name)
+			f.Add(prefix+"dns-names", "must be DNS names, and not %q", name)
 		}
 	}
 	if d.Life < minLife {
-		f.add(prefix+"leaf-duration", "must be %s or more, not %s", minLife, d.Life)
+		f.Add(prefix+"leaf-duration", "must be %s or more, not %s", minLife, d.Life)
 	}
 }
 
-func (c *MetricsTLS) validate(f *findings) {
+func (c *MetricsTLS) validate(f *findings.Findings) {
 	c.Dynamic.validate(f, "metrics-dynamic-serving-")
 	if c.CertFile != "" && c.Dynamic.SecretName != "" {
-		f.add("metrics-dynamic-serving-ca-secret-name", "cannot be together with --metrics-tls-cert-file: set one of the two")
+		f.Add("metrics-dynamic-serving-ca-secret-name", "cannot be together with --metrics-tls-cert-file: set one of the two")
 	}
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		f.add("metrics-tls-cert-file", "belongs together with --metrics-tls-private-key-file: set both or none")
+		f.Add("metrics-tls-cert-file", "belongs together with --metrics-tls-private-key-file: set both or none")
 	} else if c.CertFile != "" {
 		if _, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile); err != nil {
-			f.add("metrics-tls-cert-file", "cannot be served: %w", err)
+			f.Add("metrics-tls-cert-file", "cannot be served: %w", err)
 		}
 	}
 	if _, err := c.version(); err != nil {
-		f.add("metrics-tls-min-version", "%w", err)
+		f.Add("metrics-tls-min-version", "%w", err)
 	}
 	if _, err := c.suites(); err != nil {
-		f.add("metrics-tls-cipher-suites", "%w", err)
+		f.Add("metrics-tls-cipher-suites", "%w", err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
+	"chancery.dev/internal/findings"
 	"chancery.dev/internal/rig/port"
 )
 
@@ -119,7 +120,7 @@ func TestMetricsTLSIsChecked(t *testing.T) {
 			c.CertFile, c.KeyFile, c.Dynamic = "", "", DynamicServing{"ns", "ca", []string{"a"}, time.Second}
 		},
 	} {
-		c, f := good, findings{}
+		c, f := good, findings.Findings{}
 		change(&c)
 		c.validate(&f)
 		if (len(f) == 0) != (want == "") || len(f) > 0 && !strings.Contains(f[0].Error(), want) {

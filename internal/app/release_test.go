@@ -28,7 +28,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 )
 
@@ -82,7 +82,7 @@ func upgradeAndBack(t *testing.T, dir string) {
 	before := r.requests(t)
 	as := rig.As(w.Admin, rig.Controller, "system:serviceaccounts", "system:serviceaccounts:cert-manager")
 
-	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+	if err := install.Install(t.Context(), w.Admin, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	later := &certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "later"}, Spec: certmanagerv1.CertificateSpec{

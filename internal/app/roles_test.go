@@ -24,7 +24,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
@@ -209,7 +209,7 @@ func TestInstallKeepsAddedKinds(t *testing.T) {
 	})
 	set(`"addeds Cluster"`)
 	t.Cleanup(func() { set("null") })
-	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+	if err := install.Install(t.Context(), w.Admin, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(table), table); err != nil || table.Data[key] != "addeds Cluster" {

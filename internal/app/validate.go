@@ -1,10 +1,8 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"chancery.dev/internal/findings"
 	"chancery.dev/internal/machine/acmeflow"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/machine/service"
@@ -20,120 +19,65 @@ import (
 	"chancery.dev/internal/solver/dns01/provider/exec"
 )
 
-// findings are what is wrong with a configuration, by flag.
-type findings []error
-
-func (f *findings) add(flag, format string, args ...any) {
-	*f = append(*f, fmt.Errorf("--%s: %w", flag, fmt.Errorf(format, args...)))
-}
-
-// address checks an address to listen on, or to ask.
-func (f *findings) address(flag, address string) {
-	if !isAddress(address) {
-		f.add(flag, "must be host:port, not %q", address)
-	}
-}
-
-// addressOrNone checks an address to listen on; "0" and the empty one stand for none.
-func (f *findings) addressOrNone(flag, address string) {
-	if address != "" && address != "0" && !isAddress(address) {
-		f.add(flag, "must be host:port, or 0 for none, not %q", address)
-	}
-}
-
-func isAddress(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = net.DefaultResolver.LookupPort(context.Background(), "tcp", port) // looks up no host
-	}
-	return err == nil
-}
-
-func (f *findings) port(flag string, port int) {
-	if port < 0 || port > 65535 {
-		f.add(flag, "must be a port, 1 to 65535, or 0, not %d", port)
-	}
-}
-
-func (f *findings) notNegative(flag string, n int) {
-	if n < 0 {
-		f.add(flag, "must not be negative, but is %d", n)
-	}
-}
-
-func (f *findings) namespace(flag, name string) {
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		f.add(flag, "must be the name of a namespace, not %q", name)
-	}
-}
-
-func (f *findings) hostRules(flag string, texts []string) {
-	for _, text := range texts {
-		if _, err := acmeflow.ParseHostRule(text); err != nil {
-			f.add(flag, "%w", err)
-		}
-	}
-}
-
 // Validate returns everything that is wrong with the configuration, by flag.
 func (c *Config) Validate() error {
-	var f findings
+	var f findings.Findings
 	if c.ClusterResourceNamespace == "" {
-		f.add("cluster-resource-namespace", "must not be empty: ClusterIssuers keep their Secrets there")
+		f.Add("cluster-resource-namespace", "must not be empty: ClusterIssuers keep their Secrets there")
 	} else {
-		f.namespace("cluster-resource-namespace", c.ClusterResourceNamespace)
+		f.Namespace("cluster-resource-namespace", c.ClusterResourceNamespace)
 	}
 	for _, name := range c.Namespaces {
-		f.namespace("namespace", name)
+		f.Namespace("namespace", name)
 	}
-	f.namespace("admission-namespace", c.AdmissionNamespace)
-	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
+	f.Namespace("admission-namespace", c.AdmissionNamespace)
+	f.AddressOrNone("metrics-listen-address", c.MetricsAddress)
 	c.MetricsTLS.validate(&f)
-	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
+	f.AddressOrNone("internal-healthz-listen-address", c.HealthAddress)
 	if c.ProfilerAddress != "" {
-		f.address("profiler-address", c.ProfilerAddress)
+		f.Address("profiler-address", c.ProfilerAddress)
 	}
 	if _, _, err := waitsListener(c.WaitsAddress); c.WaitsAddress != "" && err != nil {
-		f.add("waits-address", "%w", err)
+		f.Add("waits-address", "%w", err)
 	}
 	if c.Workers < 1 {
-		f.add("concurrent-workers", "must be at least 1, not %d", c.Workers)
+		f.Add("concurrent-workers", "must be at least 1, not %d", c.Workers)
 	}
 	c.validateElection(&f)
 	if c.Backoff.Min < 0 {
-		f.add("certificate-request-minimum-backoff-duration", "must not be negative, but is %s", c.Backoff.Min)
+		f.Add("certificate-request-minimum-backoff-duration", "must not be negative, but is %s", c.Backoff.Min)
 	}
 	if c.Backoff.Min > c.Backoff.Max {
-		f.add("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
+		f.Add("certificate-request-minimum-backoff-duration", "%s must not exceed --certificate-request-maximum-backoff-duration %s", c.Backoff.Min, c.Backoff.Max)
 	}
 	if wrong, is := c.ApproveSigners.Malformed(); is {
-		f.add("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
+		f.Add("approve-signer-names", "must be *, <plural>.<group>/* or <plural>.<group>/<name>, but one is %q", wrong)
 	}
 	for _, group := range c.CSRMachineGroups {
 		if !request.IsMachineGroup(group) {
-			f.add("csr-approval-machine-groups", "must be %[1]s, %[2]s or %[2]s:…, but one is %[3]q: the requests of other groups do not wait for consent",
+			f.Add("csr-approval-machine-groups", "must be %[1]s, %[2]s or %[2]s:…, but one is %[3]q: the requests of other groups do not wait for consent",
 				request.GroupNodes, request.GroupBootstrappers, group)
 		}
 	}
 	if len(c.Namespaces) > 0 && (c.PodCertificates || c.TrustBundles.Any()) {
-		f.add("namespace", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
+		f.Add("namespace", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
 	}
 	c.ACME.validate(&f)
 	return errors.Join(f...)
 }
 
-func (c *Config) validateElection(f *findings) {
+func (c *Config) validateElection(f *findings.Findings) {
 	if !c.LeaderElect {
 		return
 	}
 	if lasts := c.LeaseDuration.Truncate(time.Second); c.RenewDeadline >= lasts { // as the others read it in the Lease
-		f.add("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s, in whole seconds", c.RenewDeadline, lasts)
+		f.Add("leader-election-renew-deadline", "%s must be less than --leader-election-lease-duration %s, in whole seconds", c.RenewDeadline, lasts)
 	}
 	if c.RetryPeriod >= c.RenewDeadline {
-		f.add("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
+		f.Add("leader-election-retry-period", "%s must be less than --leader-election-renew-deadline %s", c.RetryPeriod, c.RenewDeadline)
 	}
 	if c.RetryPeriod <= 0 {
-		f.add("leader-election-retry-period", "must be longer than 0, not %s", c.RetryPeriod)
+		f.Add("leader-election-retry-period", "must be longer than 0, not %s", c.RetryPeriod)
 	}
 }
 
@@ -146,66 +90,66 @@ const (
 // maxHTTP01Passes is how many passes fit into a self check, which may take 30 s.
 const maxHTTP01Passes = 10
 
-func (c ACMEConfig) validate(f *findings) {
-	f.notNegative("max-concurrent-challenges", c.Limits.Cap)
-	f.notNegative("max-concurrent-challenges-per-issuer", c.Limits.IssuerCap)
-	f.notNegative("max-concurrent-challenges-per-ingress-class", c.Limits.ClassCap)
+func (c ACMEConfig) validate(f *findings.Findings) {
+	f.NotNegative("max-concurrent-challenges", c.Limits.Cap)
+	f.NotNegative("max-concurrent-challenges-per-issuer", c.Limits.IssuerCap)
+	f.NotNegative("max-concurrent-challenges-per-ingress-class", c.Limits.ClassCap)
 	if !slices.Contains([]string{pki.RSA, pki.ECDSA, pki.Ed25519}, c.AccountKeyAlgorithm) {
-		f.add("acme-account-key-algorithm", "must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm)
+		f.Add("acme-account-key-algorithm", "must be RSA, ECDSA or Ed25519, not %q", c.AccountKeyAlgorithm)
 	}
 	if c.CheckRetryPeriod < time.Second {
-		f.add("dns01-check-retry-period", "must be at least 1s, not %s", c.CheckRetryPeriod)
+		f.Add("dns01-check-retry-period", "must be at least 1s, not %s", c.CheckRetryPeriod)
 	}
-	f.port("dns01-authoritative-port", c.AuthoritativePort)
-	f.notNegative("dns01-self-check-quorum", c.DNS01.Quorum)
+	f.Port("dns01-authoritative-port", c.AuthoritativePort)
+	f.NotNegative("dns01-self-check-quorum", c.DNS01.Quorum)
 	if _, err := exec.ParsePrograms(c.DNS01.Programs); err != nil {
-		f.add("dns01-provider-programs", "%w", err)
+		f.Add("dns01-provider-programs", "%w", err)
 	}
 	if qps := c.DNS01.ProviderQPS; qps != 0 && !(qps >= minProviderQPS && qps <= maxProviderRate) { // nor not a number
-		f.add("dns01-provider-qps", "must be 0, or %v to %v, not %v", minProviderQPS, maxProviderRate, qps)
+		f.Add("dns01-provider-qps", "must be 0, or %v to %v, not %v", minProviderQPS, maxProviderRate, qps)
 	}
 	if burst := c.DNS01.ProviderBurst; burst < 0 || burst > maxProviderRate {
-		f.add("dns01-provider-burst", "must be 0 to %v, not %d", maxProviderRate, burst)
+		f.Add("dns01-provider-burst", "must be 0 to %v, not %d", maxProviderRate, burst)
 	}
-	f.port("http01-self-check-port", c.HTTP01Port)
+	f.Port("http01-self-check-port", c.HTTP01Port)
 	if c.HTTP01Passes < 1 || c.HTTP01Passes > maxHTTP01Passes {
-		f.add("http01-self-check-passes", "must be 1 to %d, not %d", maxHTTP01Passes, c.HTTP01Passes)
+		f.Add("http01-self-check-passes", "must be 1 to %d, not %d", maxHTTP01Passes, c.HTTP01Passes)
 	}
 	if c.HTTP01Address != "" {
-		f.address("http01-listen-address", c.HTTP01Address)
+		f.Address("http01-listen-address", c.HTTP01Address)
 	}
 	c.validatePods(f)
-	f.port("tlsalpn01-self-check-port", c.TLSALPN01Port)
+	f.Port("tlsalpn01-self-check-port", c.TLSALPN01Port)
 	if c.TLSALPN01Address != "" {
-		f.address("tlsalpn01-listen-address", c.TLSALPN01Address)
+		f.Address("tlsalpn01-listen-address", c.TLSALPN01Address)
 	}
 	if _, err := c.responderService(); err != nil {
 		*f = append(*f, err)
 	}
-	f.hostRules("http01-hosts", c.HTTP01Hosts)
-	f.hostRules("tlsalpn01-hosts", c.TLSALPN01Hosts)
+	checkHosts(f, "http01-hosts", c.HTTP01Hosts)
+	checkHosts(f, "tlsalpn01-hosts", c.TLSALPN01Hosts)
 	for _, server := range c.HTTP01Nameservers {
-		f.address("acme-http01-solver-nameservers", server)
+		f.Address("acme-http01-solver-nameservers", server)
 	}
 	for name, value := range c.HTTP01ExtraLabels {
 		if len(validation.IsQualifiedName(name)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
-			f.add("acme-http01-solver-extra-labels", "must be labels such as team=web or example.com/team=web, not %q", name+"="+value)
+			f.Add("acme-http01-solver-extra-labels", "must be labels such as team=web or example.com/team=web, not %q", name+"="+value)
 		}
 	}
 }
 
-func (c ACMEConfig) validatePods(f *findings) {
+func (c ACMEConfig) validatePods(f *findings.Findings) {
 	pods := c.HTTP01Pods
 	if !slices.Contains([]service.Mode{service.ModeAuto, service.ModeResponder, service.ModePod}, pods.Mode) {
-		f.add("acme-http01-mode", "must be auto, responder or pod, not %q", pods.Mode)
+		f.Add("acme-http01-mode", "must be auto, responder or pod, not %q", pods.Mode)
 	}
 	if pods.Image == "" {
-		f.add("acme-http01-solver-image", "must not be empty")
+		f.Add("acme-http01-solver-image", "must not be empty")
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := pods.Requests[name], pods.Limits[name]
 		if _, limited := pods.Limits[name]; limited && request.Cmp(limit) > 0 {
-			f.add("acme-http01-solver-resource-request-"+string(name), "%s must not exceed --acme-http01-solver-resource-limits-%s %s",
+			f.Add("acme-http01-solver-resource-request-"+string(name), "%s must not exceed --acme-http01-solver-resource-limits-%s %s",
 				request.String(), name, limit.String())
 		}
 	}
@@ -224,15 +168,23 @@ func (c ACMEConfig) responderService() (types.NamespacedName, error) {
 }
 
 func (c *ResponderConfig) validate() error {
-	var f findings
-	f.address("listen-address", c.Address)
+	var f findings.Findings
+	f.Address("listen-address", c.Address)
 	if c.TLSALPN01Address != "" {
-		f.address("tlsalpn01-listen-address", c.TLSALPN01Address)
+		f.Address("tlsalpn01-listen-address", c.TLSALPN01Address)
 	}
-	f.addressOrNone("metrics-listen-address", c.MetricsAddress)
-	f.addressOrNone("internal-healthz-listen-address", c.HealthAddress)
+	f.AddressOrNone("metrics-listen-address", c.MetricsAddress)
+	f.AddressOrNone("internal-healthz-listen-address", c.HealthAddress)
 	for _, name := range c.Namespaces {
-		f.namespace("namespace", name)
+		f.Namespace("namespace", name)
 	}
 	return errors.Join(f...)
+}
+
+func checkHosts(f *findings.Findings, flag string, texts []string) {
+	for _, text := range texts {
+		if _, err := acmeflow.ParseHostRule(text); err != nil {
+			f.Add(flag, "%w", err)
+		}
+	}
 }

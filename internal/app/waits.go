@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"chancery.dev/internal/engine"
+	"chancery.dev/internal/findings"
 )
 
 // Bounds of the server of waits. Whoever reaches it may read the list; the bounds are against mistakes.
@@ -51,7 +52,7 @@ func waitsListener(address string) (network, where string, err error) {
 		return "unix", path, nil
 	}
 	host, _, err := net.SplitHostPort(address)
-	if err != nil || !isAddress(address) || !isLoopback(host) {
+	if err != nil || !findings.IsAddress(address) || !isLoopback(host) {
 		return "", "", fmt.Errorf("must be a port of a loopback address, as in 127.0.0.1:9412, or unix:PATH, not %q: other machines must not reach it", address)
 	}
 	return "tcp", address, nil

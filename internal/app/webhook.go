@@ -24,6 +24,7 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/controller"
+	"chancery.dev/internal/findings"
 	"chancery.dev/internal/kube/requesterwebhook"
 	"chancery.dev/internal/kube/servingcert"
 	"chancery.dev/internal/limits"
@@ -52,11 +53,11 @@ func DefaultWebhookConfig() WebhookConfig {
 
 // Validate returns an error that says what is wrong with the values.
 func (c *WebhookConfig) Validate() error {
-	f := &findings{}
-	f.port("secure-port", c.SecurePort)
-	f.port("healthz-port", c.HealthPort)
+	f := &findings.Findings{}
+	f.Port("secure-port", c.SecurePort)
+	f.Port("healthz-port", c.HealthPort)
 	if c.Serving.SecretName == "" {
-		f.add("dynamic-serving-ca-secret-name", "has to name a Secret")
+		f.Add("dynamic-serving-ca-secret-name", "has to name a Secret")
 	}
 	c.Serving.validate(f, "dynamic-serving-")
 	return errors.Join(*f...)
@@ -133,22 +134,4 @@ func NewWebhook(ctx context.Context, cfg Config, own WebhookConfig, rc *rest.Con
 		return nil
 	}
 	return a, errors.Join(keep, m.Add(certificate), serving.addTo(ctx, m), a.serve(ctx, &cfg, rc, open))
-}
-
-// WebhookPolicy says whether the webhook is installed, and what the API server does where the webhook does not answer.
-type WebhookPolicy string
-
-// The policies.
-const (
-	// WebhookNone installs nothing, and takes nothing away.
-	WebhookNone WebhookPolicy = "none"
-	// WebhookIgnore admits requests as they are.
-	WebhookIgnore WebhookPolicy = "ignore"
-	// WebhookFail refuses requests.
-	WebhookFail WebhookPolicy = "fail"
-)
-
-// Validate returns an error for a word that is none of these.
-func (p WebhookPolicy) Validate() error {
-	return oneOf(p, WebhookNone, WebhookIgnore, WebhookFail)
 }

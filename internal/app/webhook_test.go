@@ -24,6 +24,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/port"
@@ -53,7 +54,7 @@ func clientWith(t *testing.T, w *rig.World, rc *rest.Config) client.Client {
 // Service of the type ExternalName.
 func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 	t.Helper()
-	installWebhook(t, w, app.WebhookFail)
+	installWebhook(t, w, install.WebhookFail)
 	own := app.DefaultWebhookConfig()
 	for _, p := range []*int{&own.SecurePort, &own.HealthPort} {
 		address, err := port.Free(t.Context())
@@ -105,20 +106,11 @@ func runWebhook(t *testing.T, w *rig.World) *webhookWorld {
 	}}
 }
 
-func installWebhook(t *testing.T, w *rig.World, policy app.WebhookPolicy) {
+func installWebhook(t *testing.T, w *rig.World, policy install.WebhookPolicy) {
 	t.Helper()
-	i := app.DefaultInstallation()
+	i := install.DefaultInstallation()
 	i.Webhook = policy
-	apply(t, w, i)
-}
-
-// apply applies an installation, whoever manages what is there.
-func apply(t *testing.T, w *rig.World, i app.Installation) {
-	t.Helper()
-	i.ForceConflicts = true
-	if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
+	w.Install(t, i)
 }
 
 // patchHook changes the configuration of the webhook.
@@ -202,7 +194,7 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	w.isFilledInBesideSilence(t)
 
 	before := w.caBundle(t.Context())
-	installWebhook(t, w.World, app.WebhookFail)
+	installWebhook(t, w.World, install.WebhookFail)
 	if now := w.caBundle(t.Context()); now != before {
 		t.Errorf("the installation has replaced the CA by %q", now)
 	}
@@ -237,7 +229,7 @@ func webhookIdentity(t *testing.T, world *rig.World) {
 	created("others are refused", w.ann, "", "", nil, "failed calling webhook")
 	controller := clientWith(t, w.World, rig.As(w.Admin, rig.Controller, "system:serviceaccounts"))
 	created("the controller is not", controller, rig.Controller, "", []string{"system:serviceaccounts", "system:authenticated"}, "")
-	installWebhook(t, w.World, app.WebhookIgnore)
+	installWebhook(t, w.World, install.WebhookIgnore)
 	created("others are admitted as they are", w.ann, "", "", nil, "")
 	created("a false identity is refused", w.ann, "bob", "", nil, "spec.username: must be your own")
 }

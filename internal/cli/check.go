@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 )
 
 // triesFor is how long the check waits for an answer.
@@ -38,7 +38,7 @@ func newCheckAPICommand() *cobra.Command {
 			rc.Timeout = triesFor
 			try := func(context.Context) (bool, error) {
 				// The end of --wait does not interrupt a try: its answer is the reason.
-				if err = app.CheckAPI(cmd.Context(), rc, namespace); err != nil && verbose {
+				if err = install.CheckAPI(cmd.Context(), rc, namespace); err != nil && verbose {
 					cmd.PrintErrln("not ready:", err)
 				}
 				return err == nil, nil

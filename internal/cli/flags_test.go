@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 )
 
 // TestControllerFlags holds the names and defaults of spec §9.3. A flag that means
@@ -38,7 +39,7 @@ func TestControllerFlags(t *testing.T) {
 		"cluster-resource-namespace":     "cert-manager", // ours: mission rule 8
 		"enable-cainjector":              "false",
 		"leader-election-lease-duration": "15s", "leader-election-renew-deadline": "10s", "leader-election-retry-period": "3s",
-		"acme-http01-responder": "", "acme-http01-mode": "auto", "acme-http01-solver-image": app.DefaultImage, "issuer-egress-allow": "", "issuer-egress-deny": "",
+		"acme-http01-responder": "", "acme-http01-mode": "auto", "acme-http01-solver-image": install.DefaultImage, "issuer-egress-allow": "", "issuer-egress-deny": "",
 		"http01-hosts": "[]", "tlsalpn01-hosts": "[]", "http01-catch-all": "false", "http01-self-check-passes": "1",
 		"tlsalpn01-listen-address": "", "tlsalpn01-self-check-port": "0",
 		"dns01-self-check-quorum": "0", "dns01-provider-programs": "[]", "dns01-exec-in-issuers": "false", "dns01-webhook-urls-in-issuers": "false",

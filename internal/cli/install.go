@@ -6,14 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"chancery.dev/internal/app"
 	"chancery.dev/internal/controller/trustbundles"
+	"chancery.dev/internal/install"
 )
 
 func newInstallCommand() *cobra.Command {
 	var connect connection
 	var output string
-	i := app.DefaultInstallation()
+	i := install.DefaultInstallation()
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install or upgrade the resource definitions, admission policies, roles and the responder of HTTP-01",
@@ -49,14 +49,14 @@ whoever creates them: see --csr-approval and --csr-needs-feature-gate of "chance
 	return cmd
 }
 
-func addInstallFlags(cmd *cobra.Command, i *app.Installation) {
+func addInstallFlags(cmd *cobra.Command, i *install.Installation) {
 	f := cmd.Flags()
 	f.StringVar(&i.Namespace, "namespace", i.Namespace, "namespace to install in, which is also that of the Secrets that ClusterIssuers name")
 	f.StringVar(&i.NamePrefix, "name-prefix", "", "beginning of the names of all objects outside of that namespace, such as team-; the definitions keep their names")
 	f.StringVar(&i.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the leases (default kube-system, or that of --namespace with --only-namespaces)")
 	f.StringSliceVar(&i.OnlyNamespaces, "only-namespaces", nil,
 		"namespaces that the controller works in: it gets rights there only, and what is one for the cluster (definitions, policies, roles for users) is not installed")
-	f.StringVar(&i.Image, "image", "", "image with the binary /chancery for all pods; without it, the one that each Deployment has, or else "+app.DefaultImage)
+	f.StringVar(&i.Image, "image", "", "image with the binary /chancery for all pods; without it, the one that each Deployment has, or else "+install.DefaultImage)
 	f.BoolVar(&i.Controller, "controller", false, "install the pods of the controller, too")
 	f.BoolVar(&i.Responder, "responder", true, "install the pods of the responder of HTTP-01, too")
 	f.BoolVar(&i.ForceConflicts, "force-conflicts", false, "take over fields that others manage, as those of a cert-manager that was installed before")
@@ -72,13 +72,13 @@ func addInstallFlags(cmd *cobra.Command, i *app.Installation) {
 		"version of the cluster to print for, such as 1.33: without policies that it does not serve; all by default, which needs 1.36")
 	addFlag(cmd, "cainjector", "which process injects CA bundles, and gets the rights for it: own (chancery cainjector), controller "+
 		"(chancery controller --enable-cainjector) or none, which leaves the rights as they are", string(i.Injecting), func(text string) error {
-		i.Injecting = app.Injecting(text)
+		i.Injecting = install.Injecting(text)
 		return i.Injecting.Validate()
 	})
 	addFlag(cmd, "webhook", "whether to install the webhook that fills in who makes a CertificateRequest, where the API server does not, and what becomes "+
 		"of requests while the webhook is down: ignore (they are admitted as they are), fail (they are refused, but for the controller's own) or none, "+
 		"which leaves things as they are", string(i.Webhook), func(text string) error {
-		i.Webhook = app.WebhookPolicy(text)
+		i.Webhook = install.WebhookPolicy(text)
 		return i.Webhook.Validate()
 	})
 }

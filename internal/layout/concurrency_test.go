@@ -33,8 +33,8 @@ var concurrent = map[string]struct{ what, why string }{
 		"authorizations are read a few at a time, within a call of the engine; its state is shared by such calls",
 	},
 	"internal/app": {
-		"goroutine App.Run, App.trace, responder.Start; mutex adding; queue newWaits, responder.Start; timer adding.Start, admits, established, waits.serve",
-		"servers, the lease and the end, which are of the process and not of an object; waits of an installation, which ends",
+		"goroutine App.Run, App.trace, responder.Start; mutex adding; queue newWaits, responder.Start; timer adding.Start, waits.serve",
+		"servers, the lease and the end, which are of the process and not of an object",
 	},
 	"internal/cli": {
 		"goroutine newControllerProcess, newInjectorProcess; timer UntilStopped, newCheckAPICommand, returnMemory",
@@ -87,6 +87,10 @@ var concurrent = map[string]struct{ what, why string }{
 	"internal/kube/servingcert": {
 		"goroutine Certificate.Start; informer Certificate.Start; queue New; timer Certificate.Start",
 		"one Secret and its certificate, by which servers of the process answer",
+	},
+	"internal/install": {
+		"timer admits, established",
+		"waits of an installation, which ends",
 	},
 	"internal/fairshare": {
 		"mutex Places",

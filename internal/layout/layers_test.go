@@ -24,6 +24,7 @@ var rooms = []room{
 	{layer: 1, path: "internal/kube/requesterwebhook", why: "the webhook that fills in who makes a CertificateRequest"},
 	{layer: 0, path: "internal/limits", why: "pure: the bounds of everything whose size somebody else chooses"},
 	{layer: 0, path: "internal/fault", why: "what to do about an error"},
+	{layer: 0, path: "internal/findings", why: "what is wrong with what a user has set by flags"},
 	{layer: 0, path: "internal/when", why: "pure: compares times of which zero means never"},
 	{layer: 0, path: "internal/kube/leader/term", why: "the time for which this process may act: a leader's"},
 	{layer: 0, path: "internal/fairshare", why: "how namespaces share places for calls and processes that may hang"},
@@ -120,6 +121,7 @@ var rooms = []room{
 
 	{layer: 8, path: "internal/solver/dns01/provider", why: "chooses the provider that a configuration names"},
 
+	{layer: 8, path: "internal/install", why: "what is installed, and how"},
 	{layer: 9, path: "internal/app", why: "configuration and the one wiring list"},
 
 	{layer: 10, path: "internal/cli", why: "the user's commands"},

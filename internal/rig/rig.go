@@ -32,6 +32,7 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig/spent"
 )
 
@@ -52,14 +53,14 @@ var shared = sync.OnceValues(func() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, onceInRun(func() error { return install(context.Background(), c.rc) })
+	return c, onceInRun(func() error { return prepare(context.Background(), c.rc) })
 })
 
-// install installs Chancery's definitions, policies and roles.
-func install(ctx context.Context, rc *rest.Config) error {
+// prepare installs Chancery's definitions, policies and roles.
+func prepare(ctx context.Context, rc *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	return app.Install(ctx, rc, func(string) {})
+	return install.Install(ctx, rc, func(string) {})
 }
 
 // onceInRun lets the first process of a test run do something, and makes the others wait for it: an API server works

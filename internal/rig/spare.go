@@ -50,7 +50,7 @@ func bare() pool {
 // equipped has API servers where Chancery's definitions are installed, and stay: an API server is busy for seconds with
 // each that comes or goes.
 func equipped() pool {
-	return pool{name: "equipped", size: 2, prepare: install}
+	return pool{name: "equipped", size: 2, prepare: prepare}
 }
 
 // resetWithin is how long a spare API server may take to be as it was when it was started. One that takes longer is

@@ -12,7 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/slow"
 )
@@ -95,7 +95,7 @@ func TestSparesAreReset(t *testing.T) {
 			if err := c.List(t.Context(), definitions); err != nil || len(definitions.Items) != 0 {
 				t.Errorf("%d definitions are left, error %v", len(definitions.Items), err)
 			}
-			if err := app.Install(t.Context(), rc, func(string) {}); err != nil {
+			if err := install.Install(t.Context(), rc, func(string) {}); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -29,6 +29,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/port"
 	"chancery.dev/internal/rig/slow"
@@ -294,8 +295,8 @@ func (r *repository) conflicts(t *testing.T) {
 	t.Helper()
 	const what = "MutatingWebhookConfiguration cert-manager-webhook"
 	install := func(force bool) error {
-		i := app.DefaultInstallation()
-		i.Webhook, i.ForceConflicts = app.WebhookFail, force
+		i := install.DefaultInstallation()
+		i.Webhook, i.ForceConflicts = install.WebhookFail, force
 		return i.Apply(t.Context(), r.Admin, func(string) {})
 	}
 	policy := func() string {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/pki"
 )
 
@@ -26,9 +26,9 @@ const (
 
 // prepareInjection gives the injector its rights.
 func prepareInjection(ctx context.Context, r *run) (*workload, error) {
-	install := app.DefaultInstallation()
-	install.Injecting = app.InjectingOwn
-	if err := install.Apply(ctx, r.plane.rc, func(string) {}); err != nil {
+	i := install.DefaultInstallation()
+	i.Injecting = install.InjectingOwn
+	if err := i.Apply(ctx, r.plane.rc, func(string) {}); err != nil {
 		return nil, err
 	}
 	return &workload{injector: true}, nil

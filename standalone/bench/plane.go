@@ -21,7 +21,7 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig/port"
 	"chancery.dev/standalone/child"
 	"chancery.dev/standalone/controlplane"
@@ -86,7 +86,7 @@ func (p *plane) connect(ctx context.Context, kubeconfig string) (err error) {
 		return err
 	}
 	p.rc.QPS = -1
-	if err := app.Install(ctx, p.rc, func(string) {}); err != nil {
+	if err := install.Install(ctx, p.rc, func(string) {}); err != nil {
 		return fmt.Errorf("install Chancery's definitions and roles: %w", err)
 	}
 	scheme, err := api.Scheme()

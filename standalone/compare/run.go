@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/api"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/dnsserver"
 	"chancery.dev/internal/rig/pebble"
@@ -165,7 +165,7 @@ func (s *side) stop() error {
 
 // prepare connects to the API server, installs the definitions, and starts the DNS server and the CA.
 func (s *side) prepare(ctx context.Context) error {
-	if err := app.Install(ctx, s.rc, func(string) {}); err != nil {
+	if err := install.Install(ctx, s.rc, func(string) {}); err != nil {
 		return err
 	}
 	scheme, err := api.Scheme()

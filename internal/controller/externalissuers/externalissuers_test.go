@@ -25,8 +25,8 @@ import (
 	"chancery.dev/api"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
 	"chancery.dev/internal/controller/externalissuers"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 )
 
@@ -218,7 +218,7 @@ func installFillsTheTable(t *testing.T, w *rig.World) {
 	a := newApprover(t, w, "oxen."+group+"/x")
 	a.approves(t, group, "Ox", "x", "referenced signer resource does not exist: {x Ox")
 	said := ""
-	if err := app.Install(t.Context(), w.Admin, func(what string) { said += what + "\n" }); err != nil {
+	if err := install.Install(t.Context(), w.Admin, func(what string) { said += what + "\n" }); err != nil {
 		t.Fatal(err)
 	}
 	if before, _, found := strings.Cut(said, "applied ConfigMap "+api.ExternalIssuersName); !found || strings.Contains(before, "AdmissionPolicy") {
@@ -396,7 +396,7 @@ func entryOfAnotherStays(t *testing.T, w *rig.World) {
 		}
 		return ""
 	})
-	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+	if err := install.Install(t.Context(), w.Admin, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := fromRepository(); err != nil {

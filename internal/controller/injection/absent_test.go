@@ -12,7 +12,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/fakeclock"
 )
@@ -49,7 +49,7 @@ func TestWithoutCertificates(t *testing.T) {
 	inject(t, w, cfg)
 	kinds[0].await(t, w, direct, ca)
 	awaitEvent(t, w, by, "Warning", "CANotAvailable", "does not serve its kind", "chancery install")
-	if err := app.Install(t.Context(), w.Admin, func(string) {}); err != nil {
+	if err := install.Install(t.Context(), w.Admin, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 	w.Create(t, certificate)

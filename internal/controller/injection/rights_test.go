@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 )
 
@@ -38,21 +38,19 @@ func TestInjectorRights(t *testing.T) {
 			return ""
 		})
 	}
-	install := func(by app.Injecting) {
+	injects := func(by install.Injecting) {
 		t.Helper()
-		i := app.DefaultInstallation()
-		i.Injecting, i.ForceConflicts = by, true
-		if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
-			t.Fatal(err)
-		}
+		i := install.DefaultInstallation()
+		i.Injecting = by
+		w.Install(t, i)
 	}
-	install(app.InjectingNone)
+	injects(install.InjectingNone)
 	may(rig.Controller, false)
 	may(alone, false)
-	install(app.InjectingController)
+	injects(install.InjectingController)
 	may(rig.Controller, true)
 	may(alone, false)
-	install(app.InjectingOwn)
+	injects(install.InjectingOwn)
 	may(rig.Controller, false)
 	may(alone, true)
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/kubectl/internal/plugin"
 )
 
@@ -194,7 +194,7 @@ func (r *runner) install(ctx context.Context) error {
 }
 
 // installation is what is installed, with the rights that issuers have used so far.
-func (r *runner) installation(ctx context.Context) (*app.Installation, error) {
+func (r *runner) installation(ctx context.Context) (*install.Installation, error) {
 	of, err := r.ownTokens(ctx, r.in)
 	i := chancery(r.Image, !r.KeepInjector)
 	i.OwnTokens = len(of.issuers) > 0
@@ -202,11 +202,11 @@ func (r *runner) installation(ctx context.Context) (*app.Installation, error) {
 }
 
 // chancery is what is installed beside the Deployments that are there.
-func chancery(image string, injects bool) *app.Installation {
-	i := app.DefaultInstallation()
+func chancery(image string, injects bool) *install.Installation {
+	i := install.DefaultInstallation()
 	i.Image, i.Responder, i.ForceConflicts = image, true, true
 	if injects {
-		i.Injecting = app.InjectingOwn
+		i.Injecting = install.InjectingOwn
 	}
 	return &i
 }

@@ -13,6 +13,7 @@ import (
 
 	"chancery.dev/internal/app"
 	"chancery.dev/internal/cli/version"
+	"chancery.dev/internal/install"
 	"chancery.dev/standalone/controlplane"
 )
 
@@ -30,7 +31,7 @@ func startControllers(ctx context.Context, cp *controlplane.ControlPlane, dir st
 	if err != nil {
 		return err
 	}
-	install := app.DefaultInstallation()
+	install := install.DefaultInstallation()
 	install.ForceConflicts, install.PodCertificates, install.TrustBundles = true, config.PodCertificates, config.TrustBundles
 	if err := install.Apply(ctx, cp.Config(), func(string) {}); err != nil {
 		return fmt.Errorf("install Chancery's definitions and roles: %w", err)

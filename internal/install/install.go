@@ -1,4 +1,4 @@
-package app
+package install
 
 import (
 	"context"
@@ -231,14 +231,6 @@ func established(ctx context.Context, c client.Client, name string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("wait until the API server serves %s: %w%s", name, err, last)
-	}
-	return nil
-}
-
-// oneOf returns an error for a word that is none of three.
-func oneOf[T ~string](word, a, b, c T) error {
-	if word != a && word != b && word != c {
-		return fmt.Errorf("must be %s, %s or %s, not %q", a, b, c, word)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package app_test
+package install_test
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"chancery.dev/internal/app"
+	"chancery.dev/internal/install"
 	"chancery.dev/internal/rig"
 	"chancery.dev/internal/rig/slow"
 )
@@ -24,11 +24,11 @@ func TestInstallResponder(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorld(t)
 	key := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-responder"}
-	install := func(image, wantImage string, wantReplicas int32) *appsv1.Deployment {
+	installed := func(image, wantImage string, wantReplicas int32) *appsv1.Deployment {
 		t.Helper()
-		i := app.DefaultInstallation()
+		i := install.DefaultInstallation()
 		i.Responder, i.Image = true, image
-		apply(t, w, i)
+		w.Install(t, i)
 		found := &appsv1.Deployment{}
 		if err := w.Client.Get(t.Context(), key, found); err != nil {
 			t.Fatal(err)
@@ -41,14 +41,14 @@ func TestInstallResponder(t *testing.T) {
 	if err := client.IgnoreNotFound(w.Client.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})); err != nil {
 		t.Fatal(err)
 	}
-	found := install("", app.DefaultImage, 2)
-	install("registry.example.com/chancery:v1", "registry.example.com/chancery:v1", 2)
+	found := installed("", install.DefaultImage, 2)
+	installed("registry.example.com/chancery:v1", "registry.example.com/chancery:v1", 2)
 	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/replicas","value":3},
 		{"op":"add","path":"/spec/template/spec/containers/0/command/-","value":"--tlsalpn01-listen-address=:8443"}]`))
 	if err := w.Client.Patch(t.Context(), found, more, client.FieldOwner("an operator")); err != nil {
 		t.Fatal(err)
 	}
-	found = install("", "registry.example.com/chancery:v1", 3)
+	found = installed("", "registry.example.com/chancery:v1", 3)
 	if command := found.Spec.Template.Spec.Containers[0].Command; len(command) != 3 {
 		t.Errorf("the command: %q", command)
 	}
@@ -83,9 +83,9 @@ func TestInstallController(t *testing.T) {
 	t.Parallel()
 	w := rig.NewWorldOn(t, rig.OwnCluster(t))
 	key, found := client.ObjectKey{Namespace: "cert-manager", Name: "chancery-controller"}, &appsv1.Deployment{}
-	install := func(image string) corev1.Container {
+	installed := func(image string) corev1.Container {
 		t.Helper()
-		i := app.DefaultInstallation()
+		i := install.DefaultInstallation()
 		i.Controller, i.Image = true, image
 		if err := i.Apply(t.Context(), w.Admin, func(string) {}); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestInstallController(t *testing.T) {
 		}
 		return found.Spec.Template.Spec.Containers[0]
 	}
-	install("registry.example.com/chancery:v1")
+	installed("registry.example.com/chancery:v1")
 	more := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"add","path":"/spec/template/spec/containers/0/command/-","value":"--workers=2"}]`))
 	if err := w.Client.Patch(t.Context(), found, more, client.FieldOwner("an operator")); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestInstallController(t *testing.T) {
 	for _, c := range []struct{ image, want string }{
 		{"", "registry.example.com/chancery:v1"}, {"registry.example.com/chancery:v2", "registry.example.com/chancery:v2"}, {"", "registry.example.com/chancery:v2"},
 	} {
-		running := install(c.image)
+		running := installed(c.image)
 		if running.Image != c.want || !slices.Contains(running.Args, "--acme-http01-solver-image="+c.want) || len(running.Command) != 3 {
 			t.Errorf("with the image %q: %s %q %q", c.image, running.Image, running.Command, running.Args)
 		}
@@ -131,8 +131,8 @@ func TestInstallationObjects(t *testing.T) {
 			applied[object] = true
 		}
 	}
-	i := app.DefaultInstallation()
-	i.Controller, i.Responder, i.Injecting, i.Webhook, i.ForceConflicts = true, true, app.InjectingOwn, app.WebhookIgnore, true
+	i := install.DefaultInstallation()
+	i.Controller, i.Responder, i.Injecting, i.Webhook, i.ForceConflicts = true, true, install.InjectingOwn, install.WebhookIgnore, true
 	if err := i.Apply(t.Context(), rc, said); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package app
+// Package install installs Chancery: the definitions, the policies, the roles, and the Deployments of its processes. It
+// also asks an API server whether what is installed is right.
+package install
 
 import (
 	"cmp"
@@ -19,6 +21,7 @@ import (
 
 	"chancery.dev/api"
 	"chancery.dev/internal/controller/trustbundles"
+	"chancery.dev/internal/findings"
 	"chancery.dev/internal/kube/requesterwebhook"
 )
 
@@ -42,9 +45,9 @@ const (
 // it on the nodes.
 const DefaultImage = "localhost/chancery:latest"
 
-// responderName is the name of the installed responder's Service, and of its other objects. A controller without the
+// ResponderName is the name of the installed responder's Service, and of its other objects. A controller without the
 // flag for a responder looks for the Service of this name: see ACMEConfig.HTTP01Responder.
-const responderName = "chancery-responder"
+const ResponderName = "chancery-responder"
 
 // Installation says what is installed, where, and under which names. DefaultInstallation has the defaults.
 type Installation struct {
@@ -86,32 +89,32 @@ func DefaultInstallation() Installation {
 
 // validate returns everything that is wrong, by flag.
 func (i *Installation) validate() error {
-	var f findings
-	f.namespace("namespace", i.Namespace)
-	f.namespace("leader-election-namespace", i.leaseNamespace())
+	var f findings.Findings
+	f.Namespace("namespace", i.Namespace)
+	f.Namespace("leader-election-namespace", i.leaseNamespace())
 	for _, name := range i.OnlyNamespaces {
-		f.namespace("only-namespaces", name)
+		f.Namespace("only-namespaces", name)
 	}
 	if len(validation.IsDNS1123Subdomain(i.NamePrefix+"x")) > 0 {
-		f.add("name-prefix", "must begin a name, such as team-, not %q", i.NamePrefix)
+		f.Add("name-prefix", "must begin a name, such as team-, not %q", i.NamePrefix)
 	}
 	if err := i.Injecting.Validate(); err != nil {
-		f.add("cainjector", "%w", err)
+		f.Add("cainjector", "%w", err)
 	}
 	if err := i.Webhook.Validate(); err != nil {
-		f.add("webhook", "%w", err)
+		f.Add("webhook", "%w", err)
 	}
 	if len(i.OnlyNamespaces) > 0 && (i.Injecting != InjectingNone || i.Webhook != WebhookNone) {
-		f.add("only-namespaces", "goes with neither --cainjector nor --webhook: these work in the whole cluster")
+		f.Add("only-namespaces", "goes with neither --cainjector nor --webhook: these work in the whole cluster")
 	}
 	if err := i.TrustBundles.Validate(); err != nil {
-		f.add("trust-bundles", "%w", err)
+		f.Add("trust-bundles", "%w", err)
 	}
 	if len(i.OnlyNamespaces) > 0 && (i.PodCertificates || i.TrustBundles.Any()) {
-		f.add("only-namespaces", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
+		f.Add("only-namespaces", "goes with neither --pod-certificates nor --trust-bundles: these are for the whole cluster")
 	}
 	if _, err := version.ParseGeneric(i.KubernetesVersion); i.KubernetesVersion != "" && err != nil {
-		f.add("kubernetes-version", "%w", err)
+		f.Add("kubernetes-version", "%w", err)
 	}
 	return errors.Join(f...)
 }
@@ -296,7 +299,7 @@ func (i *Installation) inNamespaces(base []*unstructured.Unstructured) []*unstru
 	for _, object := range base {
 		switch name := object.GetName(); object.GetKind() {
 		case "ClusterRole":
-			if slices.Contains([]string{controller, cluster, i.NamePrefix + responderName}, name) {
+			if slices.Contains([]string{controller, cluster, i.NamePrefix + ResponderName}, name) {
 				out = append(out, object)
 			}
 		case "ClusterRoleBinding":
@@ -334,7 +337,7 @@ func (i *Installation) workloads() ([]*unstructured.Unstructured, error) {
 	responder := []any{}
 	if only != "" {
 		responder = append(responder, "--namespace="+only)
-		controller = append(controller, "--namespace="+only, "--acme-http01-responder="+i.Namespace+"/"+responderName)
+		controller = append(controller, "--namespace="+only, "--acme-http01-responder="+i.Namespace+"/"+ResponderName)
 	}
 	if i.Injecting == InjectingController {
 		controller = append(controller, "--enable-cainjector")
