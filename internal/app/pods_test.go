@@ -24,6 +24,7 @@ import (
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
+	"chancery.dev/internal/app"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
@@ -37,6 +38,12 @@ type podWorld struct {
 }
 
 func newPodWorld(t *testing.T) *podWorld {
+	t.Helper()
+	return newPodWorldRun(t, func(w *rig.World, cfg app.Config) { w.Run(t, cfg) })
+}
+
+// newPodWorldRun is newPodWorld with controllers that run starts.
+func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWorld {
 	t.Helper()
 	w := rig.NewWorld(t)
 	pods := func(verbs ...string) rbacv1.PolicyRule {
@@ -53,7 +60,7 @@ func newPodWorld(t *testing.T) *podWorld {
 	}
 	cfg := w.Config()
 	cfg.PodCertificates = true
-	w.Run(t, cfg)
+	run(w, cfg)
 	smallCA(t, w)
 	certificateReady(t, w, "web") // by the issuer ca, whose CA is in the Secret root
 	w.Create(t,

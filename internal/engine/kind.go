@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -211,6 +212,20 @@ func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.Na
 		for more(name, &known.memory, err) {
 			_, err = r.reconcile(ctx, reconcile.Request{NamespacedName: name})
 		}
+	}
+}
+
+// Restart forgets what is remembered, once the passes under way have ended, and makes a pass over each object that was
+// remembered: what this process may do has changed.
+func (r *Runner[O, M, S, A]) Restart() {
+	r.passes.Lock()
+	defer r.passes.Unlock()
+	r.mu.Lock()
+	names := slices.Collect(maps.Keys(r.objects))
+	r.mu.Unlock()
+	for _, name := range names {
+		r.forget(name)
+		r.Ring(name)
 	}
 }
 

@@ -11,10 +11,12 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
@@ -29,6 +31,8 @@ import (
 
 // memory is what is remembered of a request while the process lives.
 type memory struct {
+	// first is when a replica that does not lead could have acted for the first time, and turn when it may.
+	first, turn time.Time
 	// said is what an event has told of last.
 	said string
 	// looks counts in a row how often what no watch tells of was looked at in vain.
@@ -52,11 +56,12 @@ type requests struct {
 	*controller.Deps
 
 	rights rights
+	seen   *cache.LRUExpireCache
 }
 
 // Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37.
 func Setup(d *controller.Deps) error {
-	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now)}
+	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
 	return d.Late(func(ctx context.Context) error {
 		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind(controller.PodRequestKind))
 	})
@@ -65,7 +70,7 @@ func Setup(d *controller.Deps) error {
 func (r *requests) add(ctx context.Context) error {
 	d := r.Deps
 	runner := engine.Run(d.Engine, kind{
-		Name: controller.PodRequestKind, Events: d.Events("chancery-podcertificaterequests"),
+		Name: controller.PodRequestKind, Events: leadersEvents{d.Events("chancery-podcertificaterequests"), d},
 		New:     func() *podCertificateRequest { return &podCertificateRequest{} },
 		About:   podOf,
 		Observe: r.observe, Plan: r.plan, Refused: r.refused,
@@ -79,11 +84,25 @@ func (r *requests) add(ctx context.Context) error {
 		return err
 	}
 	list := &certificatesv1.PodCertificateRequestList{}
+	// A replica that begins to lead looks at all requests anew: it tells what the others keep to themselves.
+	leading := manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-d.Manager.Elected(): // closed a moment after this runs
+			runner.Restart()
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	if err := d.Manager.Add(leading); err != nil {
+		return err
+	}
+	options := d.Options(time.Second, time.Minute)
+	options.NeedLeaderElection = new(false)
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("podcertificaterequests").
 		For(object, builder.WithPredicates(predicate.NewPredicateFuncs(r.inScope))).
 		WatchesRawSource(runner).
 		WatchesRawSource(d.OnIssuerSecret(d.Waiting(list))).
-		WithOptions(d.Options(time.Second, time.Minute))
+		WithOptions(options)
 	return d.WatchIssuers(b, list).Complete(runner)
 }
 
@@ -155,6 +174,9 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 
 // plan says what a decision means.
 func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
+	if plan, leaves := r.leaves(a, p.Memory, p.Chance()); leaves {
+		return plan, nil
+	}
 	switch a.Step {
 	case podrequest.StepAuthorize:
 		may, err := r.rights.may(ctx, p.Object, o.state.Signer)
@@ -175,6 +197,9 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 	case podrequest.StepSign:
 		return r.sign(ctx, p, o, a)
 	default:
+		if first := p.Memory.first; !first.IsZero() && p.Object.DeletionTimestamp == nil && finished(p.Object) {
+			r.saw(r.Now().Sub(first))
+		}
 		return engine.Plan{Done: true}, nil
 	}
 }
