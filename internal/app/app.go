@@ -110,7 +110,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	}
 	open := newPorts(manager, watches, deps.Engine.Stuck)
 	open.ready["definitions"] = definitions.ready
-	open.controller = &metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now}
+	open.controller = &metrics.Controller{Objects: told.objects, Leads: told.leads, Now: cfg.Now, Pods: metrics.NewPodRequests()}
 	if err := a.serve(ctx, &cfg, rc, open); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 		}
 		a.listening = answers.listening
 	}
-	if err := wire(ctx, cfg, deps, log); err != nil {
+	if err := wire(ctx, cfg, deps, open.controller.Pods, log); err != nil {
 		return nil, err
 	}
 	a.allSetUp = deps.AllSetUp()

@@ -35,6 +35,7 @@ type podWorld struct {
 	*rig.World
 
 	kubelet client.Client
+	metrics string // where they are served
 }
 
 func newPodWorld(t *testing.T) *podWorld {
@@ -59,7 +60,7 @@ func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWo
 		t.Fatal(err)
 	}
 	cfg := w.Config()
-	cfg.PodCertificates = true
+	cfg.PodCertificates, cfg.MetricsAddress = true, rig.FreeAddress(t).String()
 	run(w, cfg)
 	smallCA(t, w)
 	certificateReady(t, w, "web") // by the issuer ca, whose CA is in the Secret root
@@ -76,7 +77,7 @@ func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWo
 			ObjectMeta: metav1.ObjectMeta{Name: "own", Annotations: map[string]string{certmanagerv1.PodCertificatesAnnotation: "prod.example.com", certmanagerv1.PodCertificatesForAnnotation: "all"}},
 			Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
 		})
-	return &podWorld{w, kubelet}
+	return &podWorld{w, kubelet, cfg.MetricsAddress}
 }
 
 // request is that of a kubelet for a Pod of a ServiceAccount.

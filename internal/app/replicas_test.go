@@ -72,7 +72,7 @@ func TestReplicasSignForPods(t *testing.T) {
 	var stop func()
 	w := newPodWorldRun(t, func(w *rig.World, cfg app.Config) {
 		cfg.LeaderElect, cfg.LeaderElectionNamespace = true, w.Namespace
-		config = cfg
+		config, config.MetricsAddress = cfg, "0"
 		w.Allow(t, "lease", rig.ToController(), rbacv1.PolicyRule{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "list", "watch"},
 		})

@@ -26,7 +26,7 @@ import (
 )
 
 // wire is the one list of everything that runs.
-func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logger) error {
+func wire(ctx context.Context, cfg Config, deps *controller.Deps, pods *metrics.PodRequests, log logr.Logger) error {
 	routes, err := setupRoutes(ctx, cfg, deps)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func wire(ctx context.Context, cfg Config, deps *controller.Deps, log logr.Logge
 		{everywhere && cfg.runs(SigningRequestControllerNames()...), func() error {
 			return deps.Late(func(ctx context.Context) error { return setupSigningRequests(ctx, deps, log) })
 		}},
-		{everywhere && cfg.PodCertificates, func() error { return podrequests.Setup(deps) }},
+		{everywhere && cfg.PodCertificates, func() error { return podrequests.Setup(deps, pods) }},
 		{everywhere && cfg.TrustBundles.Any(), func() error { return trustbundles.Setup(deps, cfg.TrustBundles) }},
 		{cfg.Injection.Enabled, func() error { return cfg.inject(ctx, deps, deps.Manager.GetConfig()) }},
 	} {

@@ -96,6 +96,10 @@ var concurrent = map[string]struct{ what, why string }{
 		"mutex Places",
 		"places that calls of the engine and processes share",
 	},
+	"internal/metrics": {
+		"mutex PodRequests",
+		"passes of the engine tell it of requests of Pods, and scrapes read it: there are too many to list them",
+	},
 	"internal/signer": {
 		"mutex Kept",
 		"connections that calls of the engine share",

@@ -104,7 +104,7 @@ var rooms = []room{
 	{layer: 7, path: "internal/solver/tlsalpn01", why: "TLS-ALPN-01: handshakes answered, and a self check"},
 	{layer: 7, path: "internal/solver/http01/route", why: "Ingresses, HTTPRoutes and Services that lead to the responder"},
 	{layer: 7, path: "internal/controller/certificates", why: "Certificates on the engine"},
-	{layer: 7, path: "internal/controller/podrequests", why: "reconciler of the requests of Pods"},
+	{layer: 8, path: "internal/controller/podrequests", why: "reconciler of the requests of Pods"},
 	{layer: 7, path: "internal/controller/trustbundles", why: "reconciler of ClusterTrustBundles"},
 	{layer: 7, path: "internal/controller/requests", why: "reconcilers of both kinds of request"},
 	{layer: 7, path: "internal/controller/issuers", why: "reconcilers of Issuers and ClusterIssuers"},

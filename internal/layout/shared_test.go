@@ -13,7 +13,8 @@ import (
 // maxShared is how many structs outside of the engine and the caches may hold what goroutines share. Two of them are of
 // the dashboard, which the controller does not run. The nineteenth keeps the policies of tenants to one core, the
 // twentieth the connections of strangers to a number. The twenty-first works around a fault of controller-runtime.
-const maxShared = 21
+// The twenty-second has what scrapes tell of the requests of Pods, which are too many to be listed.
+const maxShared = 22
 
 // sharedRooms are the engine and the caches: waiting and sharing is what they are for.
 var sharedRooms = []string{"internal/engine", "internal/kube/informers", "internal/kube/ownwrites", "internal/kube/secrets"}
@@ -29,6 +30,7 @@ var shared = map[string]string{
 	"internal/dashboard.guard":                      "requests of browsers that come together: one of them is admitted",
 	"internal/kube/servingcert.Certificate":         "handshakes take the certificate from it while it is replaced",
 	"internal/fairshare.Places":                     "who may have to wait for a place",
+	"internal/metrics.PodRequests":                  "scrapes read what passes and the watch of issuers tell it",
 	"internal/signer.Kept":                          "calls for an issuer find the session of an earlier call in it",
 	"internal/signer/vault.session":                 "calls share a token, and one of them logs in",
 	"internal/signer/venafi.session":                "calls share a token, and one of them logs in",

@@ -38,6 +38,8 @@ type Controller struct {
 	// Leads says whether this replica works: of several, one does.
 	Leads func() bool
 	Now   func() time.Time
+	// Pods are the requests of Pods; may be nil.
+	Pods *PodRequests
 }
 
 // Handler serves the metrics of a registry and, unless controller is nil, those of objects and of time. A client gets
@@ -114,10 +116,14 @@ func (c *Controller) write(ctx context.Context, t *text, families []*dto.MetricF
 	if c == nil {
 		return nil
 	}
+	leads := c.Leads()
 	t.clock(c.Now())
 	t.family("chancery_leader", gauge, "Whether this replica works: 1 for the one that leads, 0 for the others.")
 	t.begin()
-	t.end(truth(c.Leads()))
+	t.end(truth(leads))
+	if c.Pods != nil {
+		c.Pods.write(t, leads, c.Now())
+	}
 	t.calls(families)
 	if objects, ok := c.Objects(); ok {
 		return objects.write(ctx, t, c.Now())

@@ -3,6 +3,7 @@ package metrics
 import (
 	"io"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -28,7 +29,9 @@ type text struct {
 func (t *text) family(name, kind, help string) {
 	t.name = name
 	if t.open && kind == counter {
-		kind = "unknown" // see asUnknown
+		if name = strings.TrimSuffix(name, "_total"); name == t.name {
+			kind = "unknown" // see asUnknown
+		}
 	}
 	t.buffer = append(t.buffer, "# HELP "+name+" "+help+"\n# TYPE "+name+" "+kind+"\n"...)
 }

@@ -4,6 +4,7 @@ package podrequests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
@@ -37,6 +39,8 @@ type memory struct {
 	said string
 	// looks counts in a row how often what no watch tells of was looked at in vain.
 	looks int
+	// waits is what the metrics are told.
+	waits metrics.PodWait
 }
 
 type (
@@ -55,13 +59,14 @@ type observation struct {
 type requests struct {
 	*controller.Deps
 
-	rights rights
-	seen   *cache.LRUExpireCache
+	rights  rights
+	metrics *metrics.PodRequests
+	seen    *cache.LRUExpireCache
 }
 
 // Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37.
-func Setup(d *controller.Deps) error {
-	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
+func Setup(d *controller.Deps, told *metrics.PodRequests) error {
+	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), metrics: told, seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
 	return d.Late(func(ctx context.Context) error {
 		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind(controller.PodRequestKind))
 	})
@@ -73,14 +78,14 @@ func (r *requests) add(ctx context.Context) error {
 		Name: controller.PodRequestKind, Events: leadersEvents{d.Events("chancery-podcertificaterequests"), d},
 		New:     func() *podCertificateRequest { return &podCertificateRequest{} },
 		About:   podOf,
-		Observe: r.observe, Plan: r.plan, Refused: r.refused,
+		Observe: r.observe, Plan: r.measured, Refused: r.measuredRefusal, Gone: r.gone,
 		Decide: func(o *observation, now time.Time) podrequest.Action { return podrequest.Decide(o.state, now) },
 	})
 	object := &podCertificateRequest{}
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, object, controller.IssuerIndex, issuerOf); err != nil {
 		return err
 	}
-	if err := d.Observed(ctx, object); err != nil {
+	if err := errors.Join(d.Observed(ctx, object), r.followIssuers(ctx)); err != nil {
 		return err
 	}
 	list := &certificatesv1.PodCertificateRequestList{}
@@ -214,6 +219,7 @@ func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
 		p.Memory.said = said
 	}
+	p.Memory.waits.Reason = a.Reason
 	if a.Unwatched {
 		p.Memory.looks++
 		wait := fault.Rights.With("").Step(p.Memory.looks)

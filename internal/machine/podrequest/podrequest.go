@@ -60,6 +60,14 @@ func Waits() []string {
 	}
 }
 
+// Denials are the reasons of requests that are denied.
+func Denials() []string {
+	return []string{
+		ReasonOtherNamespace, ReasonStubNames,
+		certificatesv1.PodCertificateRequestConditionInvalidUserConfig, certificatesv1.PodCertificateRequestConditionUnsupportedKeyType,
+	}
+}
+
 // Step is what to do for a request.
 type Step int
 

@@ -151,6 +151,9 @@ func TestDecide(t *testing.T) {
 		if got != c.want || (a.Step == StepWait || a.Step == StepDeny) == (a.Message == "") {
 			t.Errorf("%s: %s %q, want %s", name, got, a.Message, c.want)
 		}
+		if a.Step == StepDeny && !slices.Contains(Denials(), a.Reason) || a.Step == StepWait && a.Reason != "" && !slices.Contains(Waits(), a.Reason) {
+			t.Errorf("%s: the list of reasons does not have %s", name, a.Reason)
+		}
 	}
 }
 
