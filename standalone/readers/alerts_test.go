@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql/parser"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientmetrics "k8s.io/client-go/tools/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	registry "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -107,12 +108,16 @@ func told(t *testing.T, now time.Time) []sample {
 		families, err := registry.Registry.Gather()
 		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return others[f.GetName()] != nil }), err
 	})
-	o := objects(t)
+	o, pods := objects(t), metrics.NewPodRequests()
+	ofPods := types.NamespacedName{Namespace: "ns", Name: "i"}
+	pods.AddIssuer(ofPods)
+	pods.Waits("told", metrics.PodWait{Issuer: ofPods, Reason: "SignerForbidden", Since: now})
 	w := httptest.NewRecorder()
 	metrics.Handler(prometheus.Gatherers{own, process}, &metrics.Controller{
 		Objects: func() (metrics.Objects, bool) { return o, true },
 		Leads:   func() bool { return true },
 		Now:     func() time.Time { return now },
+		Pods:    pods,
 	}, logr.Discard()).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	samples, err := parse(w.Body.String(), w.Header().Get("Content-Type"))
 	if err != nil {

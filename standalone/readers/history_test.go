@@ -226,6 +226,7 @@ func aYear() (*history, store) {
 	h.authority()
 	h.olderRoots()
 	h.announced()
+	h.pods()
 	h.want("ChanceryCleanUpAbandoned", "", h.at(185*day), h.at(186*day))
 	for i := range 990 {
 		c := certificate{name: fmt.Sprintf("c%03d", i), issuer: "acme", life: 90 * day}
@@ -309,6 +310,27 @@ func (h *history) announced() {
 	h.tell([]span{h.lasting(110*day, 10*day, float64(h.at(200*day).Unix()))}, labels.MetricName, "chancery_certificate_announced_timestamp_seconds",
 		"exported_namespace", "shop", "name", "lasting", "issuer_name", "acme", "issuer_kind", "ClusterIssuer", "issuer_group", "cert-manager.io", "field", "duration")
 	h.want("ChanceryCAChange", "lasting", h.at(110*day+time.Hour), h.at(120*day))
+}
+
+// pods: a right is missing for three hours, and the request that waits is replaced by another one every 17 minutes. On
+// another day, Pods wait for their Services for a moment each. One is denied.
+func (h *history) pods() {
+	wait := func(name, reason string, since, length, kept time.Duration) {
+		of := []string{"kind", "Issuer", "exported_namespace", "shop", "name", name, "reason", reason}
+		h.tell([]span{h.lasting(since, length, 2)}, append(slices.Clone(of), labels.MetricName, "chancery_pod_certificate_requests_waiting")...)
+		var ages []span
+		for age := time.Duration(0); age < length; age += scrape {
+			ages = append(ages, h.lasting(since+age, scrape, (age%kept).Seconds()))
+		}
+		h.tell(ages, append(of, labels.MetricName, "chancery_pod_certificate_requests_oldest_seconds")...)
+	}
+	wait("pods", "SignerForbidden", 160*day, 3*time.Hour, 17*time.Minute)
+	wait("starting", "ServiceNotForPod", 162*day, 5*time.Hour, time.Minute)
+	h.want("ChanceryPodRequestsWaiting", "pods", h.at(160*day+16*time.Minute), h.at(160*day+3*time.Hour+10*time.Minute))
+	h.quiet = append(h.quiet, h.lasting(162*day, 5*time.Hour, 0))
+	h.tell([]span{h.lasting(0, 187*day, 0), h.lasting(187*day, 178*day, 1)}, labels.MetricName, "chancery_pod_certificate_requests_total",
+		"kind", "Issuer", "exported_namespace", "shop", "name", "pods", "result", "denied", "reason", "UnsupportedKeyType")
+	h.want("ChanceryPodRequestsDenied", "pods", h.at(187*day), h.at(187*day+time.Hour))
 }
 
 // challenges: one a day ends after ten minutes. One cannot be presented for nine hours, one waits as long because the
