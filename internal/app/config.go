@@ -42,7 +42,7 @@ type Config struct {
 	TrustBundles    trustbundles.Issuers
 	// AcceptForeignCRDs lets the controller work with the definitions of others, which lack rules and fields of ours.
 	AcceptForeignCRDs bool
-	// LeaderElect lets only one of several replicas work.
+	// LeaderElect lets only one of several replicas work, but for answers to challenges and the signatures for Pods.
 	LeaderElect             bool
 	LeaderElectionNamespace string
 	Election

@@ -514,32 +514,6 @@ func TestLastPasses(t *testing.T) {
 	}
 }
 
-// TestRestart: objects begin anew, without what is remembered of them.
-func TestRestart(t *testing.T) {
-	e := newErrand(t)
-	var seen []int
-	e.runner.kind.Plan = func(_ context.Context, p *Pass[*corev1.Pod, int], _ string, _ Plan) (Plan, error) {
-		seen = append(seen, *p.Memory)
-		*p.Memory += 100
-		return Plan{Waits: For{What: WaitEvent}}, nil
-	}
-	pass := func() {
-		t.Helper()
-		if _, err := e.runner.Reconcile(t.Context(), reconcile.Request{NamespacedName: podName}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pass()
-	pass()
-	e.runner.Restart()
-	if got := e.runner.early; len(got) != 1 || got[0].NamespacedName != podName || len(e.engine.Waits()) > 0 {
-		t.Errorf("queued %v, waits %v", got, e.engine.Waits())
-	}
-	if pass(); len(seen) != 3 || seen[0] != seen[2] || seen[1] <= seen[0] {
-		t.Errorf("remembered %v", seen)
-	}
-}
-
 // TestOneLineForWhatChanges: a pass that changes something has one line, and one that changes nothing has none. A
 // failure has a line for each new cause: an error, unless the failure is transient.
 func TestOneLineForWhatChanges(t *testing.T) {

@@ -66,6 +66,9 @@ func TestMetrics(t *testing.T) {
 	d := &controller.Deps{
 		Client: api, Engine: engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), Now: time.Now, Signers: map[signer.Type]signer.Adapter{signer.TypeCA: struct{}{}},
 	}
+	leads := replica{elected: make(chan struct{})}
+	close(leads.elected)
+	d.Manager = leads
 	r := &requests{Deps: d, metrics: metrics.NewPodRequests()}
 	r.metrics.AddIssuer(client.ObjectKeyFromObject(issuer))
 	runner := engine.Run(d.Engine, kind{

@@ -51,9 +51,9 @@ func (r *requests) patience() time.Duration {
 }
 
 // leaves reports whether this replica leaves an action to the one that leads, and what it waits for then. It never
-// denies a request, and tells nobody what one waits for: a replica of another version may know better. The replicas that
-// do not lead spread their turns by chance: they would get in each other's way, and in that of the replica that leads,
-// if all took the requests in one sequence. Chance is in [0,1), and m is what is remembered of the request.
+// denies a request, and tells nobody what one waits for: a replica of another version may know better. The replicas
+// that do not lead spread their turns by chance, in [0,1): they would get in each other's way, and in that of the
+// replica that leads, if all took the requests in one sequence. m is what is remembered of the request.
 func (r *requests) leaves(a podrequest.Action, m *memory, chance float64) (plan engine.Plan, leaves bool) {
 	if leads(r.Deps) {
 		return engine.Plan{}, false
