@@ -99,6 +99,7 @@ func New(ctx context.Context, cfg Config, rc *rest.Config, log logr.Logger) (*Ap
 	if err != nil {
 		return nil, err
 	}
+	deps.Fit = func() bool { return definitions.ready(nil) == nil }
 	if cfg.KeepKinds && !deps.Scope.NamespacedOnly {
 		keeper, err := externalissuers.New(externalissuers.Options{
 			Config: rc, HTTP: manager.GetHTTPClient(), Reader: manager.GetAPIReader(), Namespace: cfg.AdmissionNamespace,

@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"errors"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -104,6 +105,9 @@ func (w *podWorld) scrape(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = res.Body.Close() }()
 	all, err := io.ReadAll(res.Body)
+	if err == nil && !strings.Contains(string(all), "\nprocess_start_time_seconds ") {
+		err = errors.New("process_start_time_seconds is missing, which the alert ChanceryPodRequestsDenied needs")
+	}
 	_, told, _ := strings.Cut(string(all), "# HELP chancery_pod")
 	told, _, _ = strings.Cut(told, "# HELP certmanager")
 	return told, err

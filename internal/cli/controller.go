@@ -101,7 +101,7 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 // addProcessFlags adds what concerns a process that leads, or waits until it does.
 func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
 	f := cmd.Flags()
-	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let only one of several replicas work at a time")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let one of several replicas work at a time; all sign for Pods, and answer HTTP-01 challenges")
 	f.StringVar(&cfg.LeaderElectionNamespace, "leader-election-namespace", cfg.LeaderElectionNamespace, "namespace of the lease")
 	addElectionFlags(cmd, &cfg.Election)
 	addMetricsFlags(cmd, cfg)

@@ -53,6 +53,8 @@ type Deps struct {
 	Now func() time.Time
 	// Clock drives what waits; nil is the machine's.
 	Clock Clock
+	// Fit reports whether this process may do what it would do if it led, also while it does not; nil means always.
+	Fit func() bool
 	// HeadStart is how long Late waits before it sets up controllers that nobody waits for.
 	HeadStart time.Duration
 	// Events emits events on behalf of a component.

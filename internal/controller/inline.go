@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -66,6 +67,15 @@ func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (
 		return request.IssuerNotReady, ready.Message
 	default:
 		return request.IssuerReady, ""
+	}
+}
+
+// ForgetIssuer makes Signers drop what they keep of an issuer that does not exist any more.
+func (d *Deps) ForgetIssuer(uid types.UID) {
+	for _, by := range d.Signers {
+		if keeper, ok := by.(signer.Forgetter); ok {
+			keeper.Forget(uid)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
 // servedInterval is how often the API server is asked for a kind that it does not serve yet.
@@ -62,8 +61,8 @@ func unlessStopping(ctx context.Context, setup func(context.Context) error) erro
 func (late) NeedLeaderElection() bool { return false }
 
 // WhenServed calls setup once the API server serves all of the kinds: at once if the API server does so now, otherwise
-// later, while the manager runs. A definition that is created later needs no restart, and a missing definition stops
-// nothing else.
+// later, while the manager runs, also in a process that does not lead. A definition that is created later needs no
+// restart, and a missing definition stops nothing else.
 func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error, kinds ...schema.GroupVersionKind) error {
 	missing, err := d.unserved(kinds)
 	switch {
@@ -73,7 +72,7 @@ func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error
 		return setup(ctx)
 	}
 	d.Manager.GetLogger().Info("the API server does not serve this kind: it is taken up when the API server does", "kind", missing)
-	return d.Manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
+	return d.Manager.Add(late(func(ctx context.Context) error {
 		for {
 			due := make(chan struct{})
 			stop := d.AfterFunc(servedInterval, func() { close(due) })
@@ -84,7 +83,7 @@ func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error
 			case <-due:
 			}
 			if missing, err := d.unserved(kinds); err == nil && missing == "" {
-				return unlessStopping(ctx, setup)
+				return setup(ctx)
 			}
 		}
 	}))

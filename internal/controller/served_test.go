@@ -116,6 +116,9 @@ func TestEndsOfSetups(t *testing.T) {
 				if err := add(); err != nil || len(m.runs) != 1 {
 					t.Fatal(err)
 				}
+				if at, is := m.runs[0].(manager.LeaderElectionRunnable); !is || at.NeedLeaderElection() {
+					t.Errorf("%s, late %t: it waits until the process leads", name, late)
+				}
 				if err := m.runs[0].Start(ctx); !errors.Is(err, c.want) || !ran {
 					t.Errorf("%s, late %t: error %v, set up %t", name, late, err, ran)
 				}

@@ -164,11 +164,14 @@ type Runner[O client.Object, M, S, A any] struct {
 
 	mu      sync.Mutex
 	objects map[types.NamespacedName]*remembered[M]
+	// begun counts Restarts.
+	begun int
 }
 
 // remembered is what is known of an object.
 type remembered[M any] struct {
 	uid    types.UID
+	begun  int // Runner.begun of that time
 	memory M
 	wait   Wait
 	// refused is what was last said of a refusal.
@@ -215,16 +218,14 @@ func (r *Runner[O, M, S, A]) Finish(ctx context.Context, more func(name types.Na
 	}
 }
 
-// Restart forgets what is remembered, once the passes under way have ended, and makes a pass over each object that was
-// remembered: what this process may do has changed.
+// Restart makes a pass over each object that is remembered, which begins without what is remembered of it: what this
+// process may do has changed. Passes under way go on.
 func (r *Runner[O, M, S, A]) Restart() {
-	r.passes.Lock()
-	defer r.passes.Unlock()
 	r.mu.Lock()
+	r.begun++
 	names := slices.Collect(maps.Keys(r.objects))
 	r.mu.Unlock()
 	for _, name := range names {
-		r.forget(name)
 		r.Ring(name)
 	}
 }
@@ -484,15 +485,15 @@ func (r *Runner[O, M, S, A]) owner(object O) owner {
 	return o
 }
 
-// remember returns what is known of an object. Another one by the same name starts anew.
+// remember returns what is known of an object. Another one by the same name starts anew, as all do after a Restart.
 func (r *Runner[O, M, S, A]) remember(name types.NamespacedName, object O) *remembered[M] {
 	r.mu.Lock()
 	known := r.objects[name]
-	if known != nil && known.uid == object.GetUID() {
+	if known != nil && known.uid == object.GetUID() && known.begun == r.begun {
 		r.mu.Unlock()
 		return known
 	}
-	fresh := &remembered[M]{uid: object.GetUID()}
+	fresh := &remembered[M]{uid: object.GetUID(), begun: r.begun}
 	r.objects[name] = fresh
 	r.mu.Unlock()
 	if known != nil {

@@ -14,7 +14,8 @@ import (
 )
 
 // PodRequests counts the PodCertificateRequests that this process has finished, and knows those that wait. Whoever runs
-// Pods chooses the names of signers: so an issuer is named only while it exists, and signs for Pods. Use
+// Pods chooses the names of signers: so an issuer is named only while it exists, and has counts only while it signs for
+// Pods. Use
 // NewPodRequests.
 type PodRequests struct {
 	mu       sync.Mutex

@@ -78,7 +78,7 @@ func prepareACME(
 		return nil, fmt.Errorf("start the ACME server: %w", err)
 	}
 	work := certificates(acmeIssuer, certmanagerv1.ECDSAKeyAlgorithm)
-	work.bare, work.dns = bare, rig.dns
+	work.bare, work.barely, work.dns = bare, "a bare ACME client issues", rig.dns
 	dns := rig.dns.Addr()
 	work.arguments = []string{
 		"--dns01-recursive-nameservers=" + dns,

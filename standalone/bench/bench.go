@@ -79,6 +79,7 @@ func scenarios() []scenario {
 		{"requests", "CertificateRequests without a Certificate, by a CA ClusterIssuer", 3, prepareRequests, issueScenario, byDefault},
 		{"csr", "CertificateSigningRequests by a CA ClusterIssuer", 4, prepareCSR, issueScenario, byDefault},
 		{"pods", "PodCertificateRequests of one ServiceAccount, by a CA ClusterIssuer", 3, preparePods, issueScenario, byDefault},
+		{"pods-accounts", "PodCertificateRequests of a ServiceAccount each, by a CA ClusterIssuer", 4, preparePodsOfAccounts, issueScenario, whenNamed},
 		{"rest", "Certificates by a CA ClusterIssuer, then at rest", 6, prepareCA, restScenario, whenNamed},
 		{"shims", "Certificates that Ingresses and Gateways ask for, by a CA ClusterIssuer, then at rest", 8, prepareShims, shimsScenario, whenNamed},
 		{"injection", "The CA injector beside definitions at rest", 0, prepareInjection, injectionScenario, whenNamed},

@@ -162,7 +162,7 @@ func TestTextSaysWhatIsExceeded(t *testing.T) {
 		timing: timing{each: []time.Duration{time.Second}, all: time.Second},
 	}
 	many.parts = append(many.flat("certificates 1 to 10"), many.flat("certificates 11 to 100")...)
-	rows := append(many.rows(scenario{requestBudget: 10}), many.paces("ca", pace{1, 2, 3}, pace{4, 5, 6})...)
+	rows := append(many.rows(scenario{requestBudget: 10}), many.paces("ca", "a bare ACME client issues", pace{1, 2, 3}, pace{4, 5, 6})...)
 	text := textOf(t, Scenario{Name: "ca", Rows: rows}, Scenario{Name: "csr", Title: "requests", Controller: "/other", Failure: "it ended by itself"})
 	for _, want := range []string{
 		"certificates/status, refused with 409  1.5\n", "11, budget 10: EXCEEDED", "for caches, in all  1 (1 LIST secrets)\n",

@@ -55,13 +55,13 @@ func (c *cost) rows(s scenario) []Row {
 	return all
 }
 
-// paces compare the certificates with what the API server, and an ACME client without Kubernetes, reach; a bare of zero
-// is none.
-func (c *cost) paces(name string, secrets, bare pace) []Row {
+// paces compare the certificates with what the API server, and a bare client, reach. A bare of zero is none;
+// barely says what it does.
+func (c *cost) paces(name, barely string, secrets, bare pace) []Row {
 	ours := c.pace()
 	all := append(ours.rows(name), secrets.rows("the API server creates Secrets")...)
 	if bare != (pace{}) {
-		all = append(all, bare.rows("a bare ACME client issues")...)
+		all = append(all, bare.rows(barely)...)
 	}
 	// Each request costs about a Secret: this is how close we come to the limit that their number sets.
 	all = append(all, Row{Name: "share of the rate that the API server allows for that many requests", Value: ours.perSecond * c.requestsEach() / secrets.perSecond})

@@ -38,8 +38,10 @@ type workload struct {
 	state func(client.Object) (issued bool, said string)
 	// dns is the server that ACME challenges are looked up at; nil without.
 	dns *dnsserver.Server
-	// bare measures an ACME client without Kubernetes that does the same; nil for none.
-	bare func(ctx context.Context, r *run) (pace, error)
+	// bare measures what another client does, which is what barely says: an ACME client without Kubernetes that does the
+	// same, or one that only writes a status; nil for none.
+	bare   func(ctx context.Context, r *run) (pace, error)
+	barely string
 }
 
 // snapshot is everything that is counted, at one time.
@@ -85,7 +87,7 @@ func issueScenario(ctx context.Context, r *run, work *workload) ([]Row, error) {
 		return nil, err
 	}
 	size, err := r.secretSize(ctx)
-	return slices.Concat(r.issued.rows(r.scenario), r.issued.paces(r.scenario.name, secrets, bare), size), err
+	return slices.Concat(r.issued.rows(r.scenario), r.issued.paces(r.scenario.name, work.barely, secrets, bare), size), err
 }
 
 // secretSize is how much data the Secret of a certificate has, on average; nothing where there are none.

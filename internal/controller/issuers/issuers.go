@@ -116,13 +116,7 @@ func (r *issuers) kind(k kind) kind {
 }
 
 // gone makes Signers drop what they keep of an issuer.
-func (r *issuers) gone(_ types.NamespacedName, uid types.UID) {
-	for _, by := range r.Signers {
-		if keeper, ok := by.(signer.Forgetter); ok {
-			keeper.Forget(uid)
-		}
-	}
-}
+func (r *issuers) gone(_ types.NamespacedName, uid types.UID) { r.ForgetIssuer(uid) }
 
 func (r *issuers) inScope() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {

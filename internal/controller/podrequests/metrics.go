@@ -2,6 +2,7 @@ package podrequests
 
 import (
 	"context"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +23,9 @@ func (r *requests) measured(ctx context.Context, p *pass, o *observation, a podr
 		p.Memory.waits.Issuer = client.ObjectKeyFromObject(o.issuer)
 	}
 	plan, err := r.plan(ctx, p, o, a)
+	if err != nil {
+		p.Memory.first = time.Time{} // how long this replica could not act tells nothing of the other one
+	}
 	finished, has := plan.Status.(*podCertificateRequest)
 	if !has && plan.Done {
 		return plan, err
@@ -66,8 +70,12 @@ func (r *requests) followIssuers(ctx context.Context) error {
 			return signs
 		},
 		Handler: toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { r.metrics.AddIssuer(key(obj)) },
-			DeleteFunc: func(obj any) { r.metrics.RemoveIssuer(key(obj)) },
+			AddFunc: func(obj any) { r.metrics.AddIssuer(key(obj)) },
+			DeleteFunc: func(obj any) {
+				issuer, _ := informers.LastOf[client.Object](obj)
+				r.metrics.RemoveIssuer(key(obj))
+				r.ForgetIssuer(issuer.GetUID()) // in a replica that does not lead, nobody else does
+			},
 		},
 	}
 	for _, kind := range r.Scope.IssuerKinds() {

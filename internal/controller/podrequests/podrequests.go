@@ -203,7 +203,7 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 		return r.sign(ctx, p, o, a)
 	default:
 		if first := p.Memory.first; !first.IsZero() && p.Object.DeletionTimestamp == nil && finished(p.Object) {
-			r.saw(r.Now().Sub(first))
+			r.saw(p.Object, r.Now().Sub(first))
 		}
 		return engine.Plan{Done: true}, nil
 	}
@@ -219,7 +219,7 @@ func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
 		p.Memory.said = said
 	}
-	p.Memory.waits.Reason = a.Reason
+	p.Memory.waits.Reason, p.Memory.first = a.Reason, time.Time{}
 	if a.Unwatched {
 		p.Memory.looks++
 		wait := fault.Rights.With("").Step(p.Memory.looks)
@@ -249,6 +249,9 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podreque
 		return engine.Plan{}, fmt.Errorf("%s has no Signer: please report this as a bug", o.state.IssuerName)
 	}
 	ref := o.state.Signer.Reference()
+	if same, err := r.sameIssuer(ctx, o.issuer); err != nil || !same {
+		return engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: "the watch of " + o.state.IssuerName + " is late"}}, err
+	}
 	result, err := by.Sign(ctx, o.issuer, signer.Request{
 		Source: p.Object, SourceKind: controller.PodRequestKind, ResourceNamespace: signer.ResourceNamespace(o.issuer, r.Settings.ClusterResourceNamespace),
 		CSR: a.CSR, Names: &a.Names, Duration: a.Duration,
@@ -267,7 +270,11 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podreque
 		return engine.Plan{}, fmt.Errorf("read the chain that was signed for %s/%s: %w", p.Object.Namespace, p.Object.Name, err)
 	}
 	leaf := chain[0]
-	plan := verdict(p.Object, certificatesv1.PodCertificateRequestConditionTypeIssued, "Issued", "signed by "+o.state.IssuerName, r.Now())
+	reason := reasonIssued
+	if !leads(r.Deps) {
+		reason = reasonWithoutLeader
+	}
+	plan := verdict(p.Object, certificatesv1.PodCertificateRequestConditionTypeIssued, reason, "signed by "+o.state.IssuerName, r.Now())
 	status := &plan.Status.(*podCertificateRequest).Status //nolint:forcetypeassert // verdict makes it
 	status.CertificateChain = string(result.Bundle.Chain)
 	status.NotBefore, status.NotAfter = new(metav1.NewTime(leaf.NotBefore)), new(metav1.NewTime(leaf.NotAfter))

@@ -1,11 +1,16 @@
 package podrequests
 
 import (
+	"context"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/machine/podrequest"
@@ -18,6 +23,12 @@ const (
 	mostPatience  = 5 * time.Second
 	// slower is how many times as long as the slowest request of the last minute a replica waits.
 	slower = 3
+)
+
+// The reasons of the condition Issued: who has signed.
+const (
+	reasonIssued        = "Issued"
+	reasonWithoutLeader = "IssuedWithoutLeader"
 )
 
 // leads reports whether this replica is the one that leads. A replica that has led and must not act any more makes no
@@ -35,9 +46,13 @@ func leads(d *controller.Deps) bool {
 // minute.
 type slowest struct{}
 
-// saw notes how long another replica took for a request. If the API server is slow, or the replica that leads has a lot
-// to do, a second signature would come too late, and make both slower still.
-func (r *requests) saw(took time.Duration) {
+// saw notes how long the replica that leads took for a request that has a verdict now. If the API server is slow, or
+// that replica has a lot to do, a second signature would come too late, and make both slower still. What others than
+// the leader took does not count, since they had been waiting.
+func (r *requests) saw(pcr *podCertificateRequest, took time.Duration) {
+	if slices.ContainsFunc(pcr.Status.Conditions, func(c metav1.Condition) bool { return c.Reason == reasonWithoutLeader }) {
+		return
+	}
 	if longest, is := r.seen.Get(slowest{}); !is || took > longest.(time.Duration) { //nolint:forcetypeassert // saw alone adds to it
 		r.seen.Add(slowest{}, took, time.Minute)
 	}
@@ -64,6 +79,9 @@ func (r *requests) leaves(a podrequest.Action, m *memory, chance float64) (plan 
 		return engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}, true
 	case podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign:
 		now := r.Now()
+		if r.Fit != nil && !r.Fit() {
+			return engine.Plan{Waits: engine.For{What: engine.WaitTime, Detail: "the custom resource definitions were not found to be fit yet"}, Wake: now.Add(mostPatience)}, true
+		}
 		if m.first.IsZero() {
 			m.first = now
 			m.turn = now.Add(time.Duration((1 + chance) * float64(r.patience())))
@@ -72,6 +90,18 @@ func (r *requests) leaves(a podrequest.Action, m *memory, chance float64) (plan 
 	default:
 		return engine.Plan{}, false
 	}
+}
+
+// sameIssuer reports whether an issuer is as this replica has seen it. A replica that was stopped goes on with old
+// caches before its watches tell what has changed. The lease ends what a replica does that has led; one that does not
+// lead asks the API server, for the few requests that it signs.
+func (r *requests) sameIssuer(ctx context.Context, issuer certmanagerv1.GenericIssuer) (bool, error) {
+	now, is := issuer.DeepCopyObject().(client.Object)
+	if leads(r.Deps) || !is {
+		return true, nil
+	}
+	err := r.Manager.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(issuer), now)
+	return err == nil && now.GetResourceVersion() == issuer.GetResourceVersion(), client.IgnoreNotFound(err)
 }
 
 // leadersEvents emits the events of the replica that leads, and drops those of the others: all see the same.

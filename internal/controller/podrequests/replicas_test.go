@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -47,6 +48,11 @@ func TestReplicasLeaveRequests(t *testing.T) {
 		now = m.first
 		return took
 	}
+	of := func(reason string) *podCertificateRequest {
+		pcr := &podCertificateRequest{}
+		pcr.Status.Conditions = []metav1.Condition{{Reason: reason}}
+		return pcr
+	}
 	for _, c := range []struct {
 		about  string
 		after  time.Duration
@@ -64,7 +70,8 @@ func TestReplicasLeaveRequests(t *testing.T) {
 	} {
 		now = now.Add(c.after)
 		if c.saw > 0 {
-			r.saw(c.saw)
+			r.saw(of(reasonIssued), c.saw)
+			r.saw(of(reasonWithoutLeader), time.Hour)
 		}
 		if took := acts(c.chance); took != c.want {
 			t.Errorf("%s: it acts after %s, want %s", c.about, took, c.want)
@@ -78,6 +85,10 @@ func TestReplicasLeaveRequests(t *testing.T) {
 	}
 	if _, leaves := r.leaves(podrequest.Action{Step: podrequest.StepIgnore}, &memory{}, 0); leaves {
 		t.Error("it leaves what there is nothing to do about")
+	}
+	r.Fit = func() bool { return false }
+	if plan, leaves := r.leaves(podrequest.Action{Step: podrequest.StepSign}, &memory{first: start, turn: start}, 0); !leaves || !plan.Wake.After(now) {
+		t.Errorf("a replica that must not lead: %t %+v", leaves, plan)
 	}
 	close(me.elected)
 	for _, step := range []podrequest.Step{podrequest.StepWait, podrequest.StepDeny, podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {

@@ -88,7 +88,7 @@ func (r *replicas) load(kubelet ctrlclient.Client) (end func() int) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())
-	made := make(chan int)
+	made := make(chan int, 1)
 	go func() {
 		n := 0
 		defer func() { made <- n }()
@@ -216,7 +216,14 @@ func TestReplicasKilledAndStopped(t *testing.T) {
 	signal(first, syscall.SIGSTOP)
 	two := r.follows(one)
 	signal(first, syscall.SIGCONT)
-	<-first.Ended() // it has lost the lease
+	eventually(t, "the first ends, since it has lost the lease", func(context.Context) error {
+		select {
+		case <-first.Ended():
+			return nil
+		default:
+			return errors.New("it runs")
+		}
+	})
 	third := r.start("third")
 	time.Sleep(30 * time.Second)
 
@@ -235,6 +242,9 @@ func TestReplicasKilledAndStopped(t *testing.T) {
 		t.Errorf("%d writes for %d requests:\n%s", writes, made, strings.Join(lines, "\n"))
 	} else {
 		t.Logf("%d writes for %d requests, of which the slowest took %s", writes, made, r.longest())
+	}
+	if took := r.longest(); took > 10*time.Second { // the next leader would take longer: the lease runs out after 15 s
+		t.Errorf("a request took %s: another replica would have signed it before", took)
 	}
 	if err := errors.Join(third.ByItself(), fourth.ByItself()); err != nil {
 		t.Error(err)
