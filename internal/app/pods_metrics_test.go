@@ -2,8 +2,8 @@ package app_test
 
 import (
 	"context"
-	"errors"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"

@@ -44,13 +44,6 @@ func (r *requests) measured(ctx context.Context, p *pass, o *observation, a podr
 	return plan, err
 }
 
-// measuredRefusal is refused, and tells the metrics that the request waits for that.
-func (r *requests) measuredRefusal(p *pass, err error) engine.Event {
-	p.Memory.waits.Reason = podrequest.ReasonSigningError
-	r.metrics.Waits(p.Object.UID, p.Memory.waits)
-	return r.refused(p, err)
-}
-
 func (r *requests) gone(_ types.NamespacedName, uid types.UID) { r.metrics.Gone(uid) }
 
 // followIssuers makes the metrics count for the issuers that sign for Pods, as long as they exist.

@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 	r.metrics.AddIssuer(client.ObjectKeyFromObject(issuer))
 	runner := engine.Run(d.Engine, kind{
 		Name: controller.PodRequestKind, Events: record.NewFakeRecorder(20), New: func() *podCertificateRequest { return &podCertificateRequest{} },
-		Observe: r.observe, Plan: r.measured, Refused: r.measuredRefusal, Gone: r.gone,
+		Observe: r.observe, Plan: r.measured, Refused: r.refused, Gone: r.gone,
 		Decide: func(o *observation, now time.Time) podrequest.Action { return podrequest.Decide(o.state, now) },
 	})
 	const (

@@ -78,7 +78,7 @@ func (r *requests) add(ctx context.Context) error {
 		Name: controller.PodRequestKind, Events: leadersEvents{d.Events("chancery-podcertificaterequests"), d},
 		New:     func() *podCertificateRequest { return &podCertificateRequest{} },
 		About:   podOf,
-		Observe: r.observe, Plan: r.measured, Refused: r.measuredRefusal, Gone: r.gone,
+		Observe: r.observe, Plan: r.measured, Refused: r.refused, Gone: r.gone,
 		Decide: func(o *observation, now time.Time) podrequest.Action { return podrequest.Decide(o.state, now) },
 	})
 	object := &podCertificateRequest{}
@@ -284,6 +284,8 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podreque
 
 // refused says what the API server does not let us read or write.
 func (r *requests) refused(p *pass, err error) engine.Event {
+	p.Memory.waits.Reason = podrequest.ReasonSigningError
+	r.metrics.Waits(p.Object.UID, p.Memory.waits)
 	return engine.Event{Warning: true, Reason: podrequest.ReasonSigningError, Message: doesNotCome + err.Error()}
 }
 
