@@ -54,7 +54,7 @@ func podsOf(ctx context.Context, r *run, account func(i int) string) (*workload,
 		allow(ctx, r.plane.client, "bench-pods", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + namespace}, request))
 	return &workload{
 		issuer: caIssuer, arguments: []string{"--pod-certificates"},
-		list: &certificatesv1.PodCertificateRequestList{},
+		list:   &certificatesv1.PodCertificateRequestList{},
 		object: func(i int) client.Object { return podRequest("web", i, signerName, account(i), stubs[i]) },
 		bare:   bareStatus, barely: "a bare client writes a status",
 		state: func(o client.Object) (done bool, said string) {

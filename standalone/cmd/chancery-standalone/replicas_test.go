@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ type replicas struct {
 	c          ctrlclient.Client
 	kubeconfig string
 	binary     string
+	made       atomic.Int64 // requests
 }
 
 // start starts one more.
@@ -77,6 +79,18 @@ func (r *replicas) follows(before string) (now string) {
 	return now
 }
 
+// more waits until kubelets have made so many more requests.
+func (r *replicas) more(count int64) {
+	r.t.Helper()
+	before := r.made.Load()
+	eventually(r.t, "kubelets make requests", func(context.Context) error {
+		if made := r.made.Load() - before; made < count {
+			return fmt.Errorf("%d of %d", made, count)
+		}
+		return nil
+	})
+}
+
 // load makes requests of a kubelet, 50 a second, until the function that it returns is called, which tells how many.
 func (r *replicas) load(kubelet ctrlclient.Client) (end func() int) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -88,12 +102,11 @@ func (r *replicas) load(kubelet ctrlclient.Client) (end func() int) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())
-	made := make(chan int, 1)
+	ended := make(chan struct{})
 	go func() {
-		n := 0
-		defer func() { made <- n }()
+		defer close(ended)
 		for tick := time.NewTicker(20 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-			pod := "web-" + strconv.Itoa(n)
+			pod := fmt.Sprintf("web-%d", r.made.Load())
 			err := kubelet.Create(r.t.Context(), &certificatesv1.PodCertificateRequest{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod},
 				Spec: certificatesv1.PodCertificateRequestSpec{
@@ -102,15 +115,16 @@ func (r *replicas) load(kubelet ctrlclient.Client) (end func() int) {
 				},
 			})
 			if err != nil {
-				r.t.Errorf("request %d: %v", n, err)
+				r.t.Errorf("%s: %v", pod, err)
 				return
 			}
-			n++
+			r.made.Add(1)
 		}
 	}()
 	return func() int {
 		cancel()
-		return <-made
+		<-ended
+		return int(r.made.Load())
 	}
 }
 
@@ -127,15 +141,15 @@ func (r *replicas) longest() (took time.Duration) {
 	return took
 }
 
-// issued reports whether all requests have certificates.
-func (r *replicas) issued(ctx context.Context) error {
+// want returns an error while fewer requests have certificates.
+func (r *replicas) want(ctx context.Context, count int) error {
 	all := &certificatesv1.PodCertificateRequestList{}
 	if err := r.c.List(ctx, all); err != nil {
 		return err
 	}
-	waiting := slices.DeleteFunc(all.Items, func(pcr certificatesv1.PodCertificateRequest) bool { return pcr.Status.CertificateChain != "" })
-	if made := len(all.Items) + len(waiting); len(waiting) > 0 {
-		return fmt.Errorf("%d of %d have none: %s %+v", len(waiting), made, waiting[0].Name, waiting[0].Status)
+	issued := slices.DeleteFunc(all.Items, func(pcr certificatesv1.PodCertificateRequest) bool { return pcr.Status.CertificateChain == "" })
+	if len(issued) < count {
+		return fmt.Errorf("%d of %d have certificates", len(issued), count)
 	}
 	return nil
 }
@@ -205,7 +219,7 @@ func TestReplicasKilledAndStopped(t *testing.T) {
 	one := r.follows("")
 	second := r.start("second")
 	end := r.load(kubelet)
-	eventually(t, "the CA is made", func(ctx context.Context) error { return r.issued(ctx) })
+	eventually(t, "both are at work", func(ctx context.Context) error { return r.want(ctx, 500) }) // the second has ten seconds for its start
 	signal := func(c *child.Process, s syscall.Signal) {
 		t.Helper()
 		if err := syscall.Kill(c.PID(), s); err != nil {
@@ -225,19 +239,19 @@ func TestReplicasKilledAndStopped(t *testing.T) {
 		}
 	})
 	third := r.start("third")
-	time.Sleep(30 * time.Second)
+	r.more(1500) // half a minute
 
 	signal(second, syscall.SIGKILL)
 	r.follows(two)
 	fourth := r.start("fourth")
-	time.Sleep(5 * time.Second)
+	r.more(250)
 
 	signal(fourth, syscall.SIGSTOP)
-	time.Sleep(5 * time.Second)
+	r.more(250)
 	signal(fourth, syscall.SIGCONT)
-	time.Sleep(30 * time.Second)
+	r.more(1500) // half a minute
 	made := end()
-	eventually(t, "all requests have certificates", func(ctx context.Context) error { return r.issued(ctx) })
+	eventually(t, "all requests have certificates", func(ctx context.Context) error { return r.want(ctx, made) })
 	if writes, lines := statusWrites(t, kubeconfig); float64(writes) > 1.1*float64(made) || writes < made || made < 1000 {
 		t.Errorf("%d writes for %d requests:\n%s", writes, made, strings.Join(lines, "\n"))
 	} else {
