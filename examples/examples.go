@@ -1,5 +1,6 @@
-// Package examples embeds the manifests of this directory, which `make demo` applies. Those in the directory demo have
-// placeholders for values that only a running system knows. The others work as they are: kubectl apply -f examples/.
+// Package examples embeds the manifests of this directory, which `make demo` applies. Those in the directory demo need
+// what the demo brings, or have placeholders for values that only a running system knows. The others work as they are:
+// kubectl apply -f examples/.
 //
 // The manifests are, first of all, for people to read and copy. This package does not know Kubernetes or the kinds in
 // the manifests: it returns text.

@@ -22,7 +22,7 @@ func TestExpand(t *testing.T) {
 // Each manifest opens by saying what it shows: that is what people find here.
 func TestManifestsOpenWithAComment(t *testing.T) {
 	names, err := examples.Names(examples.Files())
-	if err != nil || len(names) < 7 || names[0] != "00-namespace.yaml" || names[2] != "demo/20-acme.yaml" {
+	if err != nil || len(names) < 8 || names[0] != "00-namespace.yaml" || names[2] != "demo/20-acme.yaml" {
 		t.Fatal(names, err)
 	}
 	for _, name := range names {

@@ -185,8 +185,12 @@ var concurrent = map[string]struct{ what, why string }{
 		"Kubernetes' own servers and controllers, which the engine is a client of",
 	},
 	"standalone/demo": {
-		"goroutine Run, watch; informer watch; mutex board; queue Run, newBoard; timer board.awaitIssuer, display.until, remove",
-		"a command shows what goes on, and waits for the person who has started it",
+		"goroutine Run, startNode, watch; informer startNode, watch; mutex board; queue Run, newBoard; timer board.awaitIssuer, display.until, node.await, remove",
+		"a command shows what goes on, waits for the person who has started it, and does what a node does for a Pod",
+	},
+	"standalone/kubelet": {
+		"mutex Kubelet",
+		"Kubernetes' own code for certificates of Pods asks it for the Pods",
 	},
 }
 

@@ -16,6 +16,7 @@ var statusWriters = map[string]string{
 	"internal/engine Runner.write":               "calls it, once for a plan",
 	"internal/controller/orders scheduler.apply": "the scheduler: its guarantee needs to know which write was answered",
 	"kubectl/internal/change":                    "a person's renewal or approval",
+	"standalone/demo node.await":                 "what the kubelet of a node says of a Pod",
 	"kubectl/internal/move":                      "a person moves objects to another cluster, with their status",
 }
 

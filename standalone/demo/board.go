@@ -6,6 +6,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -66,7 +67,7 @@ func (b *board) seen(v any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.objects[object.GetUID()] = object
-	if s := explain.Describe(object); b.said[object.GetUID()] != s.Words() {
+	if s := explain.Describe(object); explain.KindOf(object) != "" && b.said[object.GetUID()] != s.Words() {
 		b.said[object.GetUID()] = s.Words()
 		b.news = append(b.news, news{at: b.elapsed(), object: s.Name, words: s.Words()})
 	}
@@ -146,7 +147,29 @@ func (b *board) look(t target) standing {
 		return standing{words: "not there yet"}
 	}
 	s := explain.Describe(object)
+	if pod, is := object.(*corev1.Pod); is {
+		for _, v := range b.volumes(pod) {
+			if v.Request != nil && explain.Describe(v.Request).Outcome == explain.Failed {
+				s = explain.Describe(v.Request)
+			}
+		}
+	}
 	return standing{outcome: s.Outcome, words: s.Words()}
+}
+
+// volumes are those of a Pod that get certificates, with what is known of each. The caller holds mu.
+func (b *board) volumes(pod *corev1.Pod) []explain.PodVolume {
+	var requests []*certificatesv1.PodCertificateRequest
+	var events []*corev1.Event
+	for _, o := range b.objects {
+		switch o := o.(type) {
+		case *certificatesv1.PodCertificateRequest:
+			requests = append(requests, o)
+		case *corev1.Event:
+			events = append(events, o)
+		}
+	}
+	return explain.PodVolumes(pod, requests, events)
 }
 
 // find returns the object of a kind and name, or nil. The caller holds mu.
@@ -192,6 +215,14 @@ func (b *board) report(cluster *explain.Cluster, t target) (explain.Report, bool
 		return cluster.Certificate(o), true
 	case *certificatesv1.CertificateSigningRequest:
 		return cluster.SigningRequest(o), true
+	case *corev1.Pod:
+		var r explain.Report
+		for _, v := range b.volumes(o) { // the last one in trouble
+			if of := cluster.Pod(v); r.Cause == "" || of.Cause != "" {
+				r = of
+			}
+		}
+		return r, true
 	default:
 		return explain.Report{}, false
 	}

@@ -231,3 +231,38 @@ func TestApplyErrorEndsTheWait(t *testing.T) {
 		t.Errorf("error %v, want %v", err, refused)
 	}
 }
+
+// TestPodOnTheBoard: a Pod is done when it runs, and has failed when a request for it is denied; while it waits, its
+// events say why, and are no news of their own.
+func TestPodOnTheBoard(t *testing.T) {
+	s := newStory()
+	s.targets = []target{{kind: kindPod, NamespacedName: types.NamespacedName{Namespace: "demo", Name: "web"}}}
+	pod := &corev1.Pod{ObjectMeta: meta("web", "")}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: "cert-manager.io/pods"}}},
+	}}}}
+	issuer := &certmanagerv1.ClusterIssuer{ObjectMeta: metav1.ObjectMeta{Name: "pods", UID: "pods"}}
+	issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
+	pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: meta("req", "web"), Spec: certificatesv1.PodCertificateRequestSpec{PodUID: pod.UID, SignerName: "cert-manager.io/pods"}}
+	s.seen(issuer)
+	s.seen(pod)
+	s.seen(pcr)
+	s.takeNews()
+	s.seen(&corev1.Event{ObjectMeta: meta("event", ""), InvolvedObject: corev1.ObjectReference{UID: pod.UID}, Type: corev1.EventTypeWarning, Reason: "SignerForbidden", Message: "no right"})
+	if got := s.standing(s.targets[0]); got.outcome != explain.Waiting || len(s.takeNews()) > 0 || s.reasons(s.targets[0])[0] != "waiting: no right" {
+		t.Errorf("a Pod that waits: %+v, %q", got, s.reasons(s.targets[0]))
+	}
+	denied := pcr.DeepCopy()
+	denied.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Reason: "UnsupportedKeyType", Message: "unknown"}}
+	s.seen(denied)
+	if got := s.standing(s.targets[0]); got.outcome != explain.Failed || s.reasons(s.targets[0])[0] != "denied: UnsupportedKeyType: unknown" {
+		t.Errorf("a Pod whose request is denied: %+v, %q", got, s.reasons(s.targets[0]))
+	}
+	s.seen(pcr)
+	running := pod.DeepCopy()
+	running.Status.Phase = corev1.PodRunning
+	s.seen(running)
+	if got := s.standing(s.targets[0]); got.outcome != explain.Issued || got.words != "running" {
+		t.Errorf("a Pod that runs: %+v", got)
+	}
+}

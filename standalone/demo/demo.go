@@ -1,7 +1,8 @@
 // Package demo shows a user how real certificates are issued. It applies manifests as an administrator would, shows the
-// progress of every Certificate, Order and Challenge, and verifies each chain at the end.
+// progress of every Certificate, Order, Challenge and Pod, and verifies each chain at the end.
 //
-// The demo uses a real ACME server and a real DNS server on loopback (Peers). The caller runs the control plane and the
+// The demo uses a real ACME server and a real DNS server on loopback (Peers), and of a node the code that gets
+// certificates for Pods. The caller runs the control plane and the
 // controllers. The demo is not a test of every feature, and sees only what a user of the API can see.
 package demo
 
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -74,6 +76,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var n *node
+	if slices.ContainsFunc(objects, manifest.isPod) {
+		if n, err = startNode(ctx, config, c); err != nil {
+			return err
+		}
+	}
 	b := newBoard(targetsOf(objects), time.Now)
 	show := newDisplay(o, b)
 	if err := watch(ctx, config, scheme, b); err != nil {
@@ -82,11 +90,11 @@ func Run(ctx context.Context, o Options) error {
 	show.apply(len(objects))
 	b.start()
 	applied := make(chan error, 1)
-	go func() { applied <- apply(ctx, c, b, objects) }()
+	go func() { applied <- apply(ctx, c, b, n, objects) }()
 	if err := show.until(ctx, o.Timeout, applied); err != nil {
 		return err
 	}
-	v := verifier{client: c, peers: o.Peers, request: request, namespace: o.ClusterResourceNamespace, now: time.Now}
+	v := verifier{client: c, peers: o.Peers, request: request, node: n, namespace: o.ClusterResourceNamespace, now: time.Now}
 	return report(ctx, o.Out, b, v)
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -37,12 +38,19 @@ const issuerPatience = time.Minute
 const (
 	kindCertificate    = "Certificate"
 	kindSigningRequest = "CertificateSigningRequest"
+	kindPod            = "Pod"
 )
 
 // manifest is one object and the file it stands in.
 type manifest struct {
 	*unstructured.Unstructured
 	file string
+}
+
+// isPod reports whether it is a Pod for which one of our issuers signs.
+func (m manifest) isPod() bool {
+	pod := &corev1.Pod{}
+	return m.GetKind() == kindPod && runtime.DefaultUnstructuredConverter.FromUnstructured(m.Object, pod) == nil && len(explain.PodVolumes(pod, nil, nil)) > 0
 }
 
 // target is what a certificate was asked for with.
@@ -58,7 +66,7 @@ func (t target) String() string {
 func targetsOf(objects []manifest) []target {
 	var targets []target
 	for _, o := range objects {
-		if k := o.GetKind(); k == kindCertificate || k == kindSigningRequest {
+		if k := o.GetKind(); k == kindCertificate || k == kindSigningRequest || o.isPod() {
 			targets = append(targets, target{kind: k, NamespacedName: client.ObjectKeyFromObject(o)})
 		}
 	}
@@ -90,7 +98,7 @@ func read(files fs.FS, values map[string]string) ([]manifest, error) {
 		}
 	}
 	if len(targetsOf(objects)) == 0 {
-		return nil, errors.New("nothing to issue: no *.yaml file among the manifests holds a Certificate or a CertificateSigningRequest")
+		return nil, errors.New("nothing to issue: no *.yaml file among the manifests holds a Certificate, a CertificateSigningRequest or a Pod with a certificate")
 	}
 	return objects, nil
 }
@@ -120,9 +128,10 @@ func decode(text string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// apply applies all objects, server-side. A signing request waits for its issuer, since one that is not ready fails it
-// for good; but not for ever: then the failure is what there is to see.
-func apply(ctx context.Context, c client.Client, b *board, objects []manifest) error {
+// apply applies all objects, server-side, and lets n get the certificates of the Pods; n is nil where there are none. A
+// signing request waits for its issuer, since one that is not ready fails it for good; but not for ever: then the
+// failure is what there is to see.
+func apply(ctx context.Context, c client.Client, b *board, n *node, objects []manifest) error {
 	for _, o := range objects {
 		if o.GetKind() == kindSigningRequest {
 			name, _, _ := unstructured.NestedString(o.Object, "spec", "signerName")
@@ -132,8 +141,19 @@ func apply(ctx context.Context, c client.Client, b *board, objects []manifest) e
 		if err != nil {
 			return fmt.Errorf("%s: apply %s %s: %w", o.file, o.GetKind(), o.GetName(), err)
 		}
+		if !o.isPod() {
+			continue
+		}
+		pod := &corev1.Pod{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), pod); err != nil {
+			return err
+		}
+		n.Add(ctx, pod)
 	}
-	return nil
+	if n == nil {
+		return nil
+	}
+	return n.await(ctx)
 }
 
 // clearEarlier takes away what an earlier demo has left in the same data directory: its ACME server, and all that was
@@ -162,7 +182,7 @@ func clearEarlier(ctx context.Context, c client.Client, objects []manifest) erro
 
 // remove deletes an object and waits until it, and all that it owns, is gone.
 func remove(ctx context.Context, c client.Client, o client.Object) error {
-	err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground))
+	err := c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationForeground), client.GracePeriodSeconds(0)) // no kubelet ends a Pod
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -29,10 +29,10 @@ func TestPicture(t *testing.T) {
 }
 
 var (
-	step    = regexp.MustCompile(`^ *[0-9.]+ s  (Certificate|CertificateSigningRequest|Order|Challenge|ClusterIssuer) .*`)
+	step    = regexp.MustCompile(`^ *[0-9.]+ s  (Certificate|CertificateSigningRequest|Order|Challenge|ClusterIssuer|Pod|PodCertificateRequest) .*`)
 	boring  = regexp.MustCompile(`  new$| issuing: | not ready: |, queued$`)
-	verdict = regexp.MustCompile(`^✓ |^All `)
-	good    = regexp.MustCompile(`^✓ |^All |  (ready|issued|valid|approved)`)
+	verdict = regexp.MustCompile(`^✓ |^All |^ +identity `)
+	good    = regexp.MustCompile(`^✓ |^All |  (ready|issued|valid|approved|running)`)
 )
 
 // shown are the lines of the output that fit a picture: what becomes of each object, and the verdict.
@@ -60,7 +60,7 @@ func draw(lines []string) string {
 	const row, margin, width = 18, 16, 920
 	var s strings.Builder
 	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[2]d" viewBox="0 0 %[1]d %[2]d" role="img">
-<title>make demo: certificates are issued by ACME and by a CA, and every chain is verified</title>
+<title>make demo: certificates are issued by ACME, by a CA and for a Pod, and every chain is verified</title>
 <rect width="100%%" height="100%%" rx="8" fill="#0d1117"/>
 <g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13" fill="#c9d1d9" xml:space="preserve">
 `, width, 2*margin+row*len(lines))

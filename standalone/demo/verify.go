@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/machine/podrequest"
 )
 
 // signingRequest is a request of which only this process has the key.
@@ -53,6 +55,7 @@ type verifier struct {
 	client    client.Client
 	peers     *Peers
 	request   signingRequest
+	node      *node  // nil where no Pod has a certificate
 	namespace string // of the Secrets of ClusterIssuers
 	now       func() time.Time
 }
@@ -61,9 +64,12 @@ type verifier struct {
 func (v verifier) verify(ctx context.Context, t target) (string, error) {
 	var got product
 	var err error
-	if t.kind == kindCertificate {
+	switch t.kind {
+	case kindCertificate:
 		got, err = v.ofCertificate(ctx, t.NamespacedName)
-	} else {
+	case kindPod:
+		got, err = v.ofPod(ctx, t.NamespacedName)
+	default:
 		got, err = v.ofSigningRequest(ctx, t.Name)
 	}
 	if err != nil {
@@ -82,6 +88,7 @@ type product struct {
 	roots  *x509.CertPool      // nil are the system's
 	public crypto.PublicKey
 	names  []string
+	id     string // of a Pod
 	place  string
 }
 
@@ -100,18 +107,32 @@ func (v verifier) ofCertificate(ctx context.Context, name types.NamespacedName) 
 	if err != nil {
 		return product{}, fmt.Errorf("Secret %s: %w", secretName, err)
 	}
-	signer, ok := pair.PrivateKey.(crypto.Signer)
-	if !ok {
-		return product{}, fmt.Errorf("Secret %s: the private key cannot sign", secretName)
+	p, err := productOf(pair, "Secret "+secretName.String())
+	if err != nil {
+		return product{}, fmt.Errorf("Secret %s: %w", secretName, err)
 	}
-	p := product{public: signer.Public(), names: slices.Concat(crt.Spec.DNSNames, crt.Spec.IPAddresses), place: "Secret " + secretName.String()}
-	if p.chain, err = parse(secret.Data[cmmeta.TLSCertKey]); err != nil {
-		return product{}, err
-	}
+	p.names = slices.Concat(crt.Spec.DNSNames, crt.Spec.IPAddresses)
 	ref := crt.Spec.IssuerRef
 	issuer := types.NamespacedName{Namespace: ref.NamespaceFrom(name.Namespace), Name: ref.Name}
 	p.roots, err = v.rootsOf(ctx, ref.KindOrDefault(), issuer, p.chain[0])
 	return p, err
+}
+
+// productOf is a key with its chain.
+func productOf(pair tls.Certificate, place string) (product, error) {
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return product{}, errors.New("the private key cannot sign")
+	}
+	p := product{public: signer.Public(), place: place}
+	for _, der := range pair.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return product{}, err
+		}
+		p.chain = append(p.chain, c)
+	}
+	return p, nil
 }
 
 // ofSigningRequest reads a CertificateSigningRequest.
@@ -138,6 +159,31 @@ func (v verifier) ofSigningRequest(ctx context.Context, name string) (product, e
 	}
 	kind, namespace, issuer := explain.SignerOf(csr.Spec.SignerName)
 	p.roots, err = v.rootsOf(ctx, kind, types.NamespacedName{Namespace: namespace, Name: issuer}, chain[0])
+	return p, err
+}
+
+// ofPod takes what the kubelet writes into the first volume of a Pod that gets a certificate.
+func (v verifier) ofPod(ctx context.Context, name types.NamespacedName) (product, error) {
+	pod := &corev1.Pod{}
+	if err := v.client.Get(ctx, name, pod); err != nil {
+		return product{}, err
+	}
+	volume := explain.PodVolumes(pod, nil, nil)[0]
+	pair, err := v.node.Credentials(ctx, pod, volume.Volume)
+	if err != nil {
+		return product{}, err
+	}
+	p, err := productOf(pair, "volume "+volume.Volume+" of the Pod; the key never left the node")
+	if err != nil {
+		return product{}, err
+	}
+	kind, namespace, by := explain.SignerOf(volume.Source.SignerName)
+	issuer := certmanagerv1.NewIssuer(cmmeta.IssuerReference{Kind: kind, Name: by}, namespace)
+	if err := v.client.Get(ctx, client.ObjectKeyFromObject(issuer), issuer); err != nil {
+		return product{}, err
+	}
+	p.id = podrequest.SPIFFEID(issuer.GetAnnotations()[certmanagerv1.PodCertificatesAnnotation], pod.Namespace, pod.Spec.ServiceAccountName)
+	p.roots, err = v.rootsOf(ctx, kind, client.ObjectKeyFromObject(issuer), p.chain[0])
 	return p, err
 }
 
@@ -184,8 +230,8 @@ func parse(text []byte) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// check verifies the chain up to a root, for every name, and that the key is the requester's. It returns the verified
-// chain.
+// check verifies the chain up to a root, for every name and the identity, and that the key is the requester's. It
+// returns the verified chain.
 func (p product) check(now time.Time) ([]*x509.Certificate, error) {
 	leaf := p.chain[0]
 	public, ok := p.public.(interface{ Equal(crypto.PublicKey) bool })
@@ -200,6 +246,9 @@ func (p product) check(now time.Time) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its chain does not verify: %w", err)
 	}
+	if p.id != "" && !slices.ContainsFunc(leaf.URIs, func(uri *url.URL) bool { return uri.String() == p.id }) {
+		return nil, fmt.Errorf("it is not for %s, but for %s", p.id, leaf.URIs)
+	}
 	for _, name := range p.names {
 		// A wildcard is good for any one label in its place.
 		if err := leaf.VerifyHostname(strings.Replace(name, "*", "any", 1)); err != nil {
@@ -212,17 +261,24 @@ func (p product) check(now time.Time) ([]*x509.Certificate, error) {
 // describe says what a verified certificate is.
 func (p product) describe(chain []*x509.Certificate) string {
 	leaf, root := chain[0], chain[len(chain)-1]
-	names := slices.Clone(leaf.DNSNames)
+	names, ids := slices.Clone(leaf.DNSNames), make([]string, len(leaf.URIs))
+	for i, uri := range leaf.URIs {
+		ids[i] = uri.String()
+	}
 	for _, ip := range leaf.IPAddresses {
 		names = append(names, ip.String())
 	}
 	subject := leaf.Subject.String()
 	if subject == "" {
 		subject = "none: the names say it"
+		if len(names) == 0 {
+			subject = "none: the identity says it"
+		}
 	}
 	var s strings.Builder
 	for _, line := range [][2]string{
 		{"subject", subject},
+		{"identity", strings.Join(ids, ", ")},
 		{"names", strings.Join(names, ", ")},
 		{"issuer", leaf.Issuer.String()},
 		{"root", root.Subject.String()},

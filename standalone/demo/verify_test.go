@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,8 @@ func TestCheck(t *testing.T) {
 		}, nil, signer.Public(), signer)
 	}
 	root := newRoot(rootKey)
-	leaf := sign(t, &x509.Certificate{DNSNames: []string{"example.test", "*.example.test"}}, root, key.Public(), rootKey)
+	id := &url.URL{Scheme: "spiffe", Host: "example.test", Path: "/ns/demo/sa/web"}
+	leaf := sign(t, &x509.Certificate{DNSNames: []string{"example.test", "*.example.test"}, URIs: []*url.URL{id}}, root, key.Public(), rootKey)
 	trust, other := x509.NewCertPool(), x509.NewCertPool()
 	trust.AddCert(root)
 	other.AddCert(newRoot(newKey(t)))
@@ -61,7 +63,8 @@ func TestCheck(t *testing.T) {
 		now     time.Time
 		want    string
 	}{
-		"good":         {product{roots: trust, public: key.Public(), names: names}, now, ""},
+		"good":         {product{roots: trust, public: key.Public(), names: names, id: id.String()}, now, ""},
+		"another Pod":  {product{roots: trust, public: key.Public(), id: id.String() + "2"}, now, "not for spiffe://example.test/ns/demo/sa/web2"},
 		"another root": {product{roots: other, public: key.Public(), names: names}, now, "chain does not verify"},
 		"another key":  {product{roots: trust, public: newKey(t).Public(), names: names}, now, "another key"},
 		"missing name": {product{roots: trust, public: key.Public(), names: []string{"www.shop.test"}}, now, "www.shop.test"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -25,6 +26,7 @@ func watch(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, b *
 	for _, kind := range []client.Object{
 		&certmanagerv1.ClusterIssuer{}, &certmanagerv1.Issuer{}, &certmanagerv1.Certificate{}, &certmanagerv1.CertificateRequest{},
 		&acmev1.Order{}, &acmev1.Challenge{}, &certificatesv1.CertificateSigningRequest{},
+		&certificatesv1.PodCertificateRequest{}, &corev1.Pod{}, &corev1.Event{},
 	} {
 		informer, err := informers.GetInformer(ctx, kind)
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,12 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/kubernetes/pkg/kubelet/clustertrustbundle"
-	"k8s.io/kubernetes/pkg/kubelet/podcertificate"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,58 +31,29 @@ import (
 	"chancery.dev/internal/controller/trustbundles"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
+	"chancery.dev/standalone/kubelet"
 )
 
 const trustDomain = "prod.example.com"
 
-// kubelet is the part of a kubelet that gets certificates for Pods.
-type kubelet struct {
-	*podcertificate.IssuingManager
+// node is the part of a kubelet that Pods need, on a node of a world, with a clock that the test steps.
+type node struct {
+	*kubelet.Kubelet
 
 	t       *testing.T
 	clock   *testingclock.FakeClock
 	events  *record.FakeRecorder
 	bundles clustertrustbundle.Manager
-
-	mu   sync.Mutex
-	pods []*corev1.Pod
-}
-
-// stop forgets all Pods: with a clock that is ahead, each new certificate is due again at once.
-func (k *kubelet) stop() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.pods = nil
-}
-
-// GetPodByUID implements podcertificate.PodManager.
-func (k *kubelet) GetPodByUID(uid types.UID) (*corev1.Pod, bool) {
-	for _, pod := range k.GetPods() {
-		if pod.UID == uid {
-			return pod, true
-		}
-	}
-	return nil, false
-}
-
-// GetPods implements podcertificate.PodManager.
-func (k *kubelet) GetPods() []*corev1.Pod {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.pods
 }
 
 // files are what the kubelet writes into the volume of a Pod: the key and the chain, if they are not before.
-func (k *kubelet) files(pod *corev1.Pod, before tls.Certificate) tls.Certificate {
+func (k *node) files(pod *corev1.Pod, before tls.Certificate) tls.Certificate {
 	k.t.Helper()
 	var pair tls.Certificate
 	rig.Eventually(k.t, "the volume of the Pod "+pod.Name+" has a certificate", func(ctx context.Context) string {
-		key, chain, err := k.GetPodCertificateCredentialBundle(ctx, pod.Namespace, pod.Name, string(pod.UID), "identity", 0)
-		if err != nil {
+		var err error
+		if pair, err = k.Credentials(ctx, pod, "identity"); err != nil {
 			return err.Error()
-		}
-		if pair, err = tls.X509KeyPair(chain, key); err != nil {
-			k.t.Fatal(err)
 		}
 		if len(before.Certificate) > 0 && bytes.Equal(before.Certificate[0], pair.Certificate[0]) {
 			return "it is the one from before"
@@ -95,29 +63,28 @@ func (k *kubelet) files(pod *corev1.Pod, before tls.Certificate) tls.Certificate
 	return pair
 }
 
-// newKubelet starts one on a node of a world, with the rights of a node as far as it needs them.
-func newKubelet(t *testing.T, w *rig.World, pods ...*corev1.Pod) *kubelet {
+// newNode starts one on a node of a world, with the rights of a node as far as it needs them.
+func newNode(t *testing.T, w *rig.World, pods ...*corev1.Pod) *node {
 	t.Helper()
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.ClusterName("node")}}
-	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:node:" + node.Name}
-	w.Create(t, node)
+	name := w.ClusterName("node")
+	user := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: "system:node:" + name}
+	w.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	w.Allow(t, "node", user, certificates([]string{"podcertificaterequests"}, "create", "list", "watch"), certificates([]string{"clustertrustbundles"}, "list", "watch"),
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "serviceaccounts"}, Verbs: []string{"get", "list", "watch"}})
 	clients, err := kubernetes.NewForConfig(rig.As(w.Admin, user.Name, "system:nodes"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kubelet{t: t, clock: testingclock.NewFakeClock(time.Now()), events: record.NewFakeRecorder(1000), pods: pods}
+	k := &node{t: t, clock: testingclock.NewFakeClock(time.Now()), events: record.NewFakeRecorder(1000)}
 	watched := informers.NewSharedInformerFactory(clients, 0)
-	k.IssuingManager = podcertificate.NewIssuingManager(clients, k, k.events, watched.Certificates().V1().PodCertificateRequests(),
-		watched.Core().V1().Nodes(), types.NodeName(node.Name), k.clock)
+	k.Kubelet = kubelet.New(clients, watched, name, k.events, k.clock)
 	if k.bundles, err = clustertrustbundle.NewGAInformerManager(t.Context(), watched, 256, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	watched.Start(t.Context().Done())
 	go k.Run(t.Context())
 	for _, pod := range pods {
-		k.TrackPod(t.Context(), pod)
+		k.Add(t.Context(), pod)
 	}
 	return k
 }
@@ -229,12 +196,12 @@ func TestKubelet(t *testing.T) {
 	t.Parallel()
 	w, signerName := podsWorld(t)
 	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
-	k := newKubelet(t, w, web, api)
+	k := newNode(t, w, web, api)
 	roots := k.roots(signerName, 1)
 	ofWeb, ofAPI := volume{k.files(web, tls.Certificate{}), roots}, volume{k.files(api, tls.Certificate{}), roots}
 	handshake(t, w, ofAPI, ofWeb, "api", "web")
 	newer := volume{k.refreshed(web, ofWeb.Certificate, roots[0]), roots}
-	k.stop()
+	k.Clear() // its clock is ahead: each new certificate is due again at once
 	handshake(t, w, ofAPI, newer, "api", "web")
 	handshake(t, w, newer, ofAPI, "web", "api")
 	k.noTrouble(w)
@@ -246,7 +213,7 @@ func TestRotation(t *testing.T) {
 	t.Parallel()
 	w, signerName := podsWorld(t)
 	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
-	k := newKubelet(t, w, web, api)
+	k := newNode(t, w, web, api)
 	roots := [][]*x509.Certificate{k.roots(signerName, 1)}
 	ofWeb, ofAPI := []tls.Certificate{k.files(web, tls.Certificate{})}, []tls.Certificate{k.files(api, tls.Certificate{})}
 	newest := roots[0][0]
@@ -258,7 +225,7 @@ func TestRotation(t *testing.T) {
 		ofWeb = append(ofWeb, k.refreshed(web, ofWeb[n], newest))
 	}
 	ofAPI = append(ofAPI, k.refreshed(api, ofAPI[0], newest))
-	k.stop()
+	k.Clear()
 	shaken := 0
 	for _, a := range ofWeb {
 		for _, b := range ofAPI {
@@ -304,7 +271,7 @@ func renew(t *testing.T, w *rig.World, name string) {
 }
 
 // roots are the number of roots that the kubelet finds for a volume with a signer's ClusterTrustBundles.
-func (k *kubelet) roots(signerName string, number int) (roots []*x509.Certificate) {
+func (k *node) roots(signerName string, number int) (roots []*x509.Certificate) {
 	k.t.Helper()
 	rig.Eventually(k.t, fmt.Sprintf("there are %d roots for a volume", number), func(ctx context.Context) string {
 		text, err := k.bundles.GetTrustAnchorsBySigner(ctx, signerName, &metav1.LabelSelector{}, false)
@@ -320,7 +287,7 @@ func (k *kubelet) roots(signerName string, number int) (roots []*x509.Certificat
 }
 
 // refreshed is what the kubelet writes after the time of the refresh: a certificate that one root has signed.
-func (k *kubelet) refreshed(pod *corev1.Pod, before tls.Certificate, root *x509.Certificate) tls.Certificate {
+func (k *node) refreshed(pod *corev1.Pod, before tls.Certificate, root *x509.Certificate) tls.Certificate {
 	k.t.Helper()
 	k.clock.Step(21 * time.Hour) // a certificate is refreshed after 19.2 hours at the latest, and up to 5 minutes later
 	for {
@@ -333,7 +300,7 @@ func (k *kubelet) refreshed(pod *corev1.Pod, before tls.Certificate, root *x509.
 }
 
 // noTrouble fails the test if the kubelet, or an event about a Pod, tells of trouble.
-func (k *kubelet) noTrouble(w *rig.World) {
+func (k *node) noTrouble(w *rig.World) {
 	k.t.Helper()
 	for len(k.events.Events) > 0 {
 		if said := <-k.events.Events; strings.Contains(said, "Denied") || strings.Contains(said, "Failed") {

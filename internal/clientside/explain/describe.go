@@ -78,6 +78,10 @@ func Describe(object metav1.Object) Description {
 		d.Outcome, d.State, d.Reason = describeRequest(o)
 	case *certificatesv1.CertificateSigningRequest:
 		d.Outcome, d.State, d.Reason = describeSigningRequest(o)
+	case *certificatesv1.PodCertificateRequest:
+		d.Outcome, d.State, d.Reason = describePodRequest(o)
+	case *corev1.Pod:
+		d.Outcome, d.State = describePod(o)
 	case *acmev1.Order:
 		d.Outcome, d.State, d.Reason = byState(o.Status.State), stateName(o.Status.State), o.Status.Reason
 	case *acmev1.Challenge:
@@ -255,6 +259,10 @@ func KindOf(o metav1.Object) string {
 		return "Challenge"
 	case *certificatesv1.CertificateSigningRequest:
 		return "CertificateSigningRequest"
+	case *certificatesv1.PodCertificateRequest:
+		return "PodCertificateRequest"
+	case *corev1.Pod:
+		return "Pod"
 	default:
 		return ""
 	}

@@ -1,8 +1,12 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,23 +31,60 @@ type PodVolume struct {
 	Warning, Class string
 }
 
-// PodVolumes returns the volumes of a Pod for which one of our issuers signs.
-func PodVolumes(pod *corev1.Pod) (volumes []PodVolume) {
+// PodVolumes returns the volumes of a Pod for which one of our issuers signs: each with the latest of these requests
+// that is for it, and the newest of these events that says why its certificate does not come. What was said before that
+// request was made does not count.
+func PodVolumes(pod *corev1.Pod, requests []*certificatesv1.PodCertificateRequest, events []*corev1.Event) (volumes []PodVolume) {
 	for _, v := range pod.Spec.Volumes {
 		if v.Projected == nil {
 			continue
 		}
 		for _, source := range v.Projected.Sources {
-			if source.PodCertificate != nil && podrequest.IsOurs(source.PodCertificate.SignerName) {
-				volumes = append(volumes, PodVolume{Pod: pod, Volume: v.Name, Source: source.PodCertificate})
+			if source.PodCertificate == nil || !podrequest.IsOurs(source.PodCertificate.SignerName) {
+				continue
 			}
+			volume := PodVolume{Pod: pod, Volume: v.Name, Source: source.PodCertificate}
+			for _, pcr := range requests {
+				if volume.asks(pcr) && (volume.Request == nil || volume.Request.CreationTimestamp.Before(&pcr.CreationTimestamp)) {
+					volume.Request = pcr
+				}
+			}
+			var newest *corev1.Event
+			for _, e := range events {
+				if volume.warns(e) && (newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp)) {
+					newest, volume.Class, volume.Warning = e, e.Reason, e.Message
+				}
+			}
+			volumes = append(volumes, volume)
 		}
 	}
 	return volumes
 }
 
-// KubeletTrouble are the reasons of the kubelet's events about a certificate of a Pod that runs.
-func KubeletTrouble() []string {
+// asks reports whether a request is for a volume of that kind of the Pod.
+func (v PodVolume) asks(pcr *certificatesv1.PodCertificateRequest) bool {
+	const day = 86400 // the default of both
+	spec, source := pcr.Spec, v.Source
+	lasts := func(seconds *int32) int32 { return *cmp.Or(seconds, new(int32(day))) }
+	return spec.PodUID == v.Pod.UID && spec.SignerName == source.SignerName && lasts(spec.MaxExpirationSeconds) == lasts(source.MaxExpirationSeconds) &&
+		maps.Equal(spec.UnverifiedUserAnnotations, source.UserAnnotations)
+}
+
+// warns reports whether an event says why the certificate does not come.
+func (v PodVolume) warns(e *corev1.Event) bool {
+	old := v.Request != nil && e.LastTimestamp.Before(&v.Request.CreationTimestamp)
+	others := e.Reason == "FailedMount" && !strings.Contains(e.Message, strconv.Quote(v.Volume))
+	return e.InvolvedObject.UID == v.Pod.UID && !old && !others && IsPodTrouble(e.Reason)
+}
+
+// IsPodTrouble reports whether the reason of an event about a Pod is one of ours, or of the kubelet, for a certificate
+// that does not come.
+func IsPodTrouble(reason string) bool {
+	return slices.Contains(podrequest.Waits(), reason) || slices.Contains(kubeletTrouble(), reason)
+}
+
+// kubeletTrouble are the reasons of the kubelet's events about a certificate of a Pod that runs.
+func kubeletTrouble() []string {
 	return []string{"Denied", "Failed", "CertificateOverdueForRefresh", "CertificateExpired", "FailedMount"}
 }
 
@@ -76,7 +117,7 @@ func (w *Cluster) Pod(v PodVolume) Report {
 		if v.Unread {
 			r.State = "started; you may not read podcertificaterequests, which say more"
 		}
-		if slices.Contains(KubeletTrouble(), v.Class) {
+		if slices.Contains(kubeletTrouble(), v.Class) {
 			r.Trouble = v.warned()
 		}
 	case missing, issuer != nil && notReady(issuer) != nil:
@@ -101,6 +142,25 @@ func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
 	})
+}
+
+// describePod says whether a Pod has its volumes.
+func describePod(pod *corev1.Pod) (outcome Outcome, state string) {
+	if started(pod) {
+		return Issued, strings.ToLower(string(pod.Status.Phase))
+	}
+	return Waiting, "waiting for its volumes"
+}
+
+func describePodRequest(pcr *certificatesv1.PodCertificateRequest) (outcome Outcome, state, reason string) {
+	switch verdict := verdictOn(pcr); {
+	case verdict == nil:
+		return Waiting, "new", ""
+	case verdict.Type == certificatesv1.PodCertificateRequestConditionTypeIssued:
+		return Issued, "issued", ""
+	default:
+		return Failed, strings.ToLower(verdict.Type), verdict.Reason + ": " + verdict.Message
+	}
 }
 
 // warned is the newest warning as a trouble.

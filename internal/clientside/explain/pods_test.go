@@ -23,7 +23,7 @@ func TestPod(t *testing.T) {
 	pod.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{{}, source("example.com/pods"), source("issuers.cert-manager.io/shop.ca")},
 	}}}}
-	volumes := PodVolumes(pod)
+	volumes := PodVolumes(pod, nil, nil)
 	if len(volumes) != 1 || volumes[0].Volume != "identity" || volumes[0].Source.SignerName != "issuers.cert-manager.io/shop.ca" {
 		t.Fatalf("%+v", volumes)
 	}
@@ -73,6 +73,16 @@ func TestPod(t *testing.T) {
 		}
 		if issued := c.state == "issued"; (r.Expires != nil) != issued || issued && r.Title() != "Pod shop/web, volume identity" {
 			t.Errorf("%s: %s expires %v", name, r.Title(), r.Expires)
+		}
+	}
+	for state, o := range map[string]metav1.Object{
+		"waiting for its volumes": pod, "running": &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+		"new": asked(time.Hour), "issued": verdict("Issued", "Issued"), "denied: RequestNamesSomething: because": verdict("Denied", "RequestNamesSomething"),
+	} {
+		outcomes := map[string]Outcome{"running": Issued, "issued": Issued, "denied": Failed}
+		word, _, _ := strings.Cut(state, ":")
+		if d := Describe(o); d.Words() != state || d.Outcome != outcomes[word] {
+			t.Errorf("%s: %+v", state, d)
 		}
 	}
 	for _, reason := range podrequest.Waits() {

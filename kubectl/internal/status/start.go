@@ -193,7 +193,7 @@ func below(ctx context.Context, c client.Client, s start, kind string, key clien
 		secrets, drivers := mounted(pod)
 		s.is = func(crt *certmanagerv1.Certificate) bool { return slices.Contains(secrets, crt.Spec.SecretName) }
 		s.hint = "the Pod mounts no Secret of a Certificate"
-		s.volumes = explain.PodVolumes(pod)
+		s.volumes = explain.PodVolumes(pod, nil, nil)
 		if len(drivers) > 0 {
 			s.hint += ". It mounts volumes of " + strings.Join(drivers, ", ") + ": if that driver asks for certificates, see " +
 				"kubectl get certificaterequests, and kubectl chancery status certificaterequest/NAME"

@@ -37,11 +37,12 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Issue real certificates on a control plane of its own, and show the work",
 		Long: `Start a Kubernetes API server, Chancery's controllers, an ACME server (Pebble) and a DNS server, all on loopback and in this
-process. Apply the manifests of examples/ and show what becomes of each Certificate, its Order and its Challenges. In
-the end every chain is verified.
+process. Apply the manifests of examples/ and show what becomes of each Certificate, its Order and its Challenges, and of
+a Pod with a certificate. In the end every chain is verified.
 
-The controllers have their defaults: CertificateSigningRequests for cert-manager.io/<ClusterIssuer> are approved and
-signed, whoever creates them.
+The controllers have their defaults, and --pod-certificates: CertificateSigningRequests for cert-manager.io/<ClusterIssuer>
+are approved and signed, whoever creates them. There is no node: the code of the kubelet that gets certificates for Pods
+runs, and no container does.
 
 It leaves with 0 if all certificates were issued and are good, else with 1 and the reasons. It needs no cluster, no network and no
 kubectl.`,
@@ -102,6 +103,7 @@ func withControllers(ctx context.Context, cp *controlplane.ControlPlane, o demoO
 	_, _ = fmt.Fprintf(out, "Started %s.\n", peers)
 	config := standaloneConfig()
 	peers.Configure(&config.ACME)
+	config.PodCertificates = true
 	serving, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -150,7 +152,7 @@ func stay(ctx context.Context, cp *controlplane.ControlPlane, dir string, out io
 Everything stays up until Ctrl-C. In another shell:
 
   export KUBECONFIG=%s
-  kubectl get certificates,certificaterequests,orders,challenges -A
+  kubectl get certificates,certificaterequests,orders,challenges,podcertificaterequests -A
 
 Its data, and the logs, are in %s.
 `, shellQuote(cp.KubeconfigPath()), dir)

@@ -29,7 +29,8 @@ func TestDemo(t *testing.T) {
 		"Challenge www.example.test by HTTP-01 ", "Challenge shop.example.test by HTTP-01 ",
 		"Challenge apps.example.test by DNS-01 ", "Challenge *.apps.example.test by DNS-01 ",
 		"issuer    CN=Pebble Intermediate CA ", "kept in   Secret demo/by-dns01-tls",
-		"All 5 certificates were issued",
+		"Pod demo/web: chain verified", "identity  spiffe://example.test/ns/demo/sa/web", "kept in   volume identity of the Pod",
+		"All 7 certificates were issued",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the output does not say %q", want)
@@ -41,7 +42,7 @@ func TestDemo(t *testing.T) {
 	if t.Failed() {
 		t.Log(stdout)
 	} else {
-		t.Log(stdout[strings.LastIndex(stdout, "All 5"):])
+		t.Log(stdout[strings.LastIndex(stdout, "All 7"):])
 	}
 	left, err := filepath.Glob(filepath.Join(temporary, "chancery-demo-*"))
 	if err != nil || len(left) != 0 {
