@@ -38,6 +38,8 @@ type Report struct {
 	Issuer Node `json:"issuer,omitzero"`
 	// Health is the health of a Certificate.
 	Health Health `json:"health,omitempty"`
+	// Volume is the volume of a Pod that the certificate is in.
+	Volume string `json:"volume,omitempty"`
 	// Secret is the Secret of a Certificate, and Names the names that it asks for.
 	Secret string   `json:"secret,omitempty"`
 	Names  []string `json:"names,omitempty"`

@@ -97,7 +97,7 @@ func (w *Cluster) Pod(v PodVolume) Report {
 			Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, About: Name("Pod", v.Pod.Namespace, v.Pod.Name) + ", volume " + v.Volume,
 			Outcome: Waiting.String(), State: "waiting",
 		},
-		Issuer: w.issuerNode(ref, namespace), Since: &v.Pod.CreationTimestamp,
+		Issuer: w.issuerNode(ref, namespace), Since: &v.Pod.CreationTimestamp, Volume: v.Volume,
 	}
 	if v.Request != nil {
 		r.Since = &v.Request.CreationTimestamp
@@ -110,7 +110,7 @@ func (w *Cluster) Pod(v PodVolume) Report {
 		r.Outcome, r.State = Failed.String(), "denied"
 		r.Trouble = Trouble{
 			Class: condition.Reason, Cause: terminal.Line(condition.Reason + ": " + condition.Message), NextTry: "never",
-			WhatToDo: fmt.Sprintf("Correct the volume %s of the Pod, and create the Pod anew", v.Volume),
+			WhatToDo: v.correct(),
 		}
 	case v.Request == nil && started(v.Pod):
 		r.Outcome, r.State = Issued.String(), "started"
@@ -119,6 +119,11 @@ func (w *Cluster) Pod(v PodVolume) Report {
 		}
 		if slices.Contains(kubeletTrouble(), v.Class) {
 			r.Trouble = v.warned()
+		}
+	case namespace != "" && namespace != v.Pod.Namespace:
+		r.Trouble = Trouble{
+			Class: podrequest.ReasonOtherNamespace, Cause: "the signer names an Issuer of another namespace, which signs for Pods of its own namespace only",
+			NextTry: "never", WhatToDo: v.correct(),
 		}
 	case missing, issuer != nil && notReady(issuer) != nil:
 		f := w.ofIssuer(r.Issuer, issuer)
@@ -161,6 +166,11 @@ func describePodRequest(pcr *certificatesv1.PodCertificateRequest) (outcome Outc
 	default:
 		return Failed, strings.ToLower(verdict.Type), verdict.Reason + ": " + verdict.Message
 	}
+}
+
+// correct is what to do where the spec of the Pod is in the way.
+func (v PodVolume) correct() string {
+	return fmt.Sprintf("Correct the volume %s of the Pod, and create the Pod anew", v.Volume)
 }
 
 // warned is the newest warning as a trouble.

@@ -36,6 +36,11 @@ func TestPod(t *testing.T) {
 	asked := func(ago time.Duration) *certificatesv1.PodCertificateRequest {
 		return &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *in(-ago)}}
 	}
+	foreign := volumes[0]
+	foreign.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "web"}}
+	if r := NewCluster([]metav1.Object{authority(time.Hour)}, nil, now).Pod(foreign); r.Class != podrequest.ReasonOtherNamespace || r.NextTry != "never" {
+		t.Errorf("an Issuer of another namespace: %+v", r.Trouble)
+	}
 	broken := authority(time.Hour)
 	broken.Status.Conditions[0].Status, broken.Status.Conditions[0].Message = cmmeta.ConditionFalse, "no Secret"
 	for name, c := range map[string]struct {
@@ -88,6 +93,66 @@ func TestPod(t *testing.T) {
 	for _, reason := range podrequest.Waits() {
 		if podCure(reason) == "" {
 			t.Errorf("nothing helps against %s", reason)
+		}
+	}
+}
+
+// TestPodVolumes: of several requests and events, each volume has the latest that is about it.
+func TestPodVolumes(t *testing.T) {
+	t.Parallel()
+	pod := &corev1.Pod{ObjectMeta: object("web", "")}
+	for _, name := range []string{"one", "two"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: "cert-manager.io/" + name}}},
+		}}})
+	}
+	ask := func(name, signer string, pod *corev1.Pod, ago time.Duration) *certificatesv1.PodCertificateRequest {
+		pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: object(name, "")}
+		pcr.CreationTimestamp, pcr.Spec.SignerName, pcr.Spec.PodUID = *in(-ago), "cert-manager.io/"+signer, pod.UID
+		return pcr
+	}
+	warn := func(reason, message string, ago time.Duration) *corev1.Event {
+		return &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: pod.UID}, Reason: reason, Message: message, LastTimestamp: *in(-ago)}
+	}
+	other := ask("longer", "one", pod, 0)
+	other.Spec.MaxExpirationSeconds = new(int32(7200))
+	requests := []*certificatesv1.PodCertificateRequest{
+		ask("old", "one", pod, 2*time.Hour), ask("latest", "one", pod, time.Hour), ask("older", "one", pod, 3*time.Hour), other,
+		ask("foreign", "one", &corev1.Pod{ObjectMeta: object("api", "")}, 0),
+	}
+	events := []*corev1.Event{
+		warn(podrequest.ReasonForbidden, "before the request", 90*time.Minute), warn("FailedMount", `MountVolume.SetUp failed for volume "two"`, 2*time.Minute),
+		warn(podrequest.ReasonForbidden, "for both", 30*time.Minute), warn("BackOff", "of the image", time.Minute),
+	}
+	volumes := PodVolumes(pod, requests, events)
+	if len(volumes) != 2 || volumes[0].Request == nil || volumes[0].Request.Name != "latest" || volumes[1].Request != nil {
+		t.Fatalf("%+v", volumes)
+	}
+	if volumes[0].Warning != "for both" || volumes[1].Class != "FailedMount" {
+		t.Errorf("%q, %q", volumes[0].Warning, volumes[1].Warning)
+	}
+	if volumes := PodVolumes(pod, requests, events[:1]); volumes[0].Warning != "" || volumes[1].Warning != "before the request" {
+		t.Errorf("a warning of before the request: %q, %q", volumes[0].Warning, volumes[1].Warning)
+	}
+}
+
+// TestPodRows: Pods in trouble are on top, then those that wait; a filter takes what it says.
+func TestPodRows(t *testing.T) {
+	t.Parallel()
+	row := func(name string, outcome Outcome, cause string) Report {
+		return Report{
+			Node: Node{Kind: "Pod", Namespace: "shop", Name: name, Outcome: outcome.String()}, Issuer: Node{Kind: "ClusterIssuer", Name: "of-" + name}, Volume: "identity",
+			Trouble: Trouble{Cause: cause},
+		}
+	}
+	all := []Report{row("a", Issued, ""), row("d", Issued, "a refresh is denied"), row("b", Waiting, ""), row("c", Failed, "denied")}
+	for want, f := range map[string]Filter{"c d b a": {}, "c d b": {NotReady: true}, "a": {Issuer: "of-a"}} {
+		var names []string
+		for _, r := range PodRows(all, f, now) {
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%+v: %s, want %s", f, got, want)
 		}
 	}
 }

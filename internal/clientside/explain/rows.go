@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Row is a Certificate in the list.
+// Row is a Certificate in the list, or a volume of a Pod with a certificate of its own.
 type Row struct {
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
+	Volume    string       `json:"volume,omitempty"`
 	Expires   *metav1.Time `json:"expires,omitempty"`
 	Renews    *metav1.Time `json:"renews,omitempty"`
 	Issuer    string       `json:"issuer"`
@@ -28,8 +29,8 @@ type Row struct {
 
 // Filter says which Certificates to list; the zero value lists all.
 type Filter struct {
-	// Expiring lists what ends within this time, NotReady what is not ready or has expired; with both, either is
-	// enough.
+	// Expiring lists what ends within this time, NotReady what is not ready or has expired, and Pods in trouble; with
+	// both, either is enough.
 	Expiring time.Duration
 	NotReady bool
 	// Issuer is a name, or kind/name in any case.
@@ -45,6 +46,29 @@ func Rows(reports []Report, f Filter, now time.Time) []Row {
 		}
 	}
 	slices.SortFunc(rows, byExpiry)
+	return rows
+}
+
+// PodRows returns the volumes of Pods that the filter takes: those in trouble first, then those that wait.
+func PodRows(reports []Report, f Filter, now time.Time) []Row {
+	rank := func(r Report) int {
+		switch {
+		case r.Cause != "":
+			return 0
+		case r.Outcome != Issued.String():
+			return 1
+		default:
+			return 2
+		}
+	}
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r Report) bool { return !f.takes(r, now) })
+	slices.SortFunc(reports, func(x, y Report) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name), strings.Compare(x.Volume, y.Volume))
+	})
+	var rows []Row
+	for _, r := range reports {
+		rows = append(rows, rowOf(r, now))
+	}
 	return rows
 }
 
@@ -80,12 +104,12 @@ func (f Filter) takes(r Report, now time.Time) bool {
 		return true
 	}
 	soon := f.Expiring != 0 && r.Expires != nil && r.Expires.Time.Before(now.Add(f.Expiring))
-	return soon || f.NotReady && (r.Outcome != Issued.String() || expired(r, now))
+	return soon || f.NotReady && (r.Outcome != Issued.String() || expired(r, now) || r.Volume != "" && r.Cause != "")
 }
 
 func rowOf(r Report, now time.Time) Row {
 	row := Row{
-		Namespace: r.Namespace, Name: r.Name, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
+		Namespace: r.Namespace, Name: r.Name, Volume: r.Volume, Expires: r.Expires, Renews: r.Renews, Issuer: r.Issuer.Kind + "/" + r.Issuer.Name,
 		State: r.State, Health: r.Health, CAExpires: r.CAExpires, Tries: r.Tries, Secret: r.Secret, Names: r.Names, Trouble: r.Trouble,
 	}
 	if expired(r, now) {

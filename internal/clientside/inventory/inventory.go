@@ -31,6 +31,8 @@ type Scope struct {
 	// AllOrders looks for Orders and Challenges in all namespaces: the Order for a CertificateSigningRequest is in the
 	// controller's namespace, which a user does not know.
 	AllOrders bool
+	// OnlyIssuers reads Issuers and ClusterIssuers, and nothing else.
+	OnlyIssuers bool
 }
 
 func (s Scope) namespaceOf(list client.ObjectList) string {
@@ -54,10 +56,11 @@ type Inventory struct {
 	unread map[string]bool
 }
 
-// Read reads everything in six requests. The role view gives the rights to read everything but ClusterIssuers.
+// Read reads everything in six requests, or issuers in two. The role view gives the rights to read everything but
+// ClusterIssuers.
 func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
 	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}}
-	for _, list := range lists() {
+	for _, list := range s.lists() {
 		err := c.List(ctx, list, client.InNamespace(s.namespaceOf(list)))
 		switch _, needed := list.(*certmanagerv1.CertificateList); {
 		case apierrors.IsForbidden(err) && !needed:
@@ -121,11 +124,14 @@ func (i *Inventory) Certificates(selector labels.Selector) (all []*certmanagerv1
 	return all
 }
 
-func lists() []client.ObjectList {
-	return []client.ObjectList{
-		&certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}, &acmev1.ChallengeList{},
-		&certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{},
+func (s Scope) lists() []client.ObjectList {
+	issuers := []client.ObjectList{&certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}}
+	if s.OnlyIssuers {
+		return issuers
 	}
+	return append([]client.ObjectList{
+		&certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}, &acmev1.ChallengeList{},
+	}, issuers...)
 }
 
 // kindOf is the kind of a list's items.

@@ -52,6 +52,7 @@ func TestRead(t *testing.T) {
 		"a namespace":     {Scope{Namespace: "shop"}, 1, 6, 1},
 		"Orders anywhere": {Scope{Namespace: "shop", AllOrders: true}, 2, 6, 1},
 		"everywhere":      {Scope{}, 2, 6, 1},
+		"issuers alone":   {Scope{OnlyIssuers: true}, 0, 2, 1},
 	} {
 		read = 0
 		i, err := Read(t.Context(), c, test.scope)

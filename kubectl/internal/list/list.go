@@ -1,8 +1,9 @@
-// Package list holds the command list, which shows all certificates, sorted by expiry time. The command changes
-// nothing.
+// Package list holds the command list, which shows all certificates, sorted by expiry time, or those of Pods. The
+// command changes nothing.
 package list
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -31,7 +32,10 @@ const examples = `  # All certificates of a namespace, those that expire first o
   kubectl chancery list -A --expiring 14d --not-ready
 
   # What an issuer has signed, for a spreadsheet
-  kubectl chancery list -A --issuer letsencrypt -o csv`
+  kubectl chancery list -A --issuer letsencrypt -o csv
+
+  # Which Pods do not get the certificates that their kubelets ask for?
+  kubectl chancery list -A --pods --not-ready`
 
 // found is the exit status if there is anything that was asked for as trouble.
 const found = 2
@@ -40,6 +44,7 @@ const found = 2
 type options struct {
 	flags    *genericclioptions.ConfigFlags
 	all      bool
+	pods     bool
 	selector string
 	output   string
 	sortBy   string
@@ -53,8 +58,10 @@ func New(streams plugin.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Lists certificates by the time when they expire, with state, days left and cause",
-		Long: "Lists Certificates, those that expire first on top, and those that have no certificate yet before them. The role view\n" +
-			"is enough. With --expiring or --not-ready, the exit status is 2 if there are any, and 0 if there are none.",
+		Long: "Lists Certificates, those that expire first on top, and those that have no certificate yet before them. With --pods, it\n" +
+			"lists the Pods for which an issuer of ours signs, by Kubernetes' own API, those in trouble on top. The role view is\n" +
+			"enough; requests of Pods take a right of their own. With --expiring or --not-ready, the exit status is 2 if there are\n" +
+			"any, and 0 if there are none.",
 		Example: examples,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, streams) },
@@ -62,7 +69,8 @@ func New(streams plugin.Streams) *cobra.Command {
 	f := cmd.Flags()
 	o.flags.AddFlags(f)
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "look in all namespaces")
-	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates with these labels, as in app=web")
+	f.BoolVar(&o.pods, "pods", false, "list Pods with a podCertificate volume, in place of Certificates")
+	f.StringVarP(&o.selector, "selector", "l", "", "only Certificates, or Pods, with these labels, as in app=web")
 	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml, csv or name")
 	f.StringVar(&o.sortBy, "sort-by", "", "sort by a field of -o json, as in .name or .renews, in place of the time of expiry")
 	f.StringVar(&o.expiring, "expiring", "", "only certificates that expire within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
@@ -85,7 +93,10 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 			return fmt.Errorf("--expiring: %w", err)
 		}
 	}
-	write, known := formats()[o.output]
+	if o.expiring != "" && o.pods {
+		return errors.New("--expiring is for Certificates: kubelets refresh the certificates of Pods")
+	}
+	write, known := o.formats()[o.output]
 	if !known {
 		return fmt.Errorf("--output is wide, json, yaml, csv or name, not %q", o.output)
 	}
@@ -94,24 +105,20 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 			return err
 		}
 	}
-	c, err := plugin.Connect(o.flags)
-	if err != nil {
-		return err
-	}
 	now := time.Now()
-	people := o.output == "" || o.output == "wide"
-	progress := plugin.StartProgress(streams, !people, "reading the Certificates")
-	reports, err := status.Gather(cmd.Context(), c, q, now)
-	progress.Stop()
+	rows, err := o.rows(cmd.Context(), streams, q, now)
 	if err != nil {
 		return err
 	}
-	rows := explain.Rows(reports, o.filter, now)
 	if err := plugin.SortBy(rows, o.sortBy); err != nil {
 		return err
 	}
-	if len(rows) == 0 && people {
-		fmt.Fprintln(streams.ErrOut, status.NoneIn(q.Namespace))
+	if len(rows) == 0 && o.forPeople() {
+		what := "Certificates"
+		if o.pods {
+			what = "Pods with certificates of their own"
+		}
+		fmt.Fprintln(streams.ErrOut, status.NoneIn(what, q.Namespace))
 		return nil
 	}
 	if err := write(streams.Out, rows, o.all, now); err != nil {
@@ -121,6 +128,30 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		return plugin.ExitError{Code: found}
 	}
 	return nil
+}
+
+// forPeople reports whether a person reads the output.
+func (o *options) forPeople() bool { return o.output == "" || o.output == "wide" }
+
+// rows reads what is to be listed.
+func (o *options) rows(ctx context.Context, streams plugin.Streams, q status.Query, now time.Time) ([]explain.Row, error) {
+	c, err := plugin.Connect(o.flags)
+	if err != nil {
+		return nil, err
+	}
+	if !o.pods {
+		progress := plugin.StartProgress(streams, !o.forPeople(), "reading the Certificates")
+		defer progress.Stop()
+		reports, err := status.Gather(ctx, c, q, now)
+		return explain.Rows(reports, o.filter, now), err
+	}
+	progress := plugin.StartProgress(streams, !o.forPeople(), "reading the Pods")
+	reports, unread, err := status.Pods(ctx, c, q.Namespace, q.Selector, now)
+	progress.Stop()
+	if unread {
+		fmt.Fprintln(streams.ErrOut, "you may not list podcertificaterequests, which say more of Pods that wait")
+	}
+	return explain.PodRows(reports, o.filter, now), err
 }
 
 // within reads a duration that may be in days.
@@ -140,27 +171,34 @@ func within(text string) (time.Duration, error) {
 // format writes rows; namespaces are shown where they may differ.
 type format func(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error
 
-func formats() map[string]format {
+func (o *options) formats() map[string]format {
 	encode := func(as string) format {
 		return func(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
 			return status.Encode(out, as, rows)
 		}
 	}
+	t := table{pods: o.pods}
 	return map[string]format{
-		"": fitted, "wide": wide, "csv": commas, "name": names, "json": encode("json"), "yaml": encode("yaml"),
+		"": t.fitted, "wide": t.wide, "csv": t.commas, "name": t.names, "json": encode("json"), "yaml": encode("yaml"),
 	}
 }
 
-// columns of a row, as text.
-func columns(r explain.Row) []string {
-	return []string{r.Namespace, r.Name, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.State, r.Cause, r.NextTry, r.Secret, strings.Join(r.Names, " ")}
-}
+// table is a list of Certificates, or of Pods.
+type table struct{ pods bool }
 
-func commas(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
+func (t table) commas(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
 	w := csv.NewWriter(out)
-	lines := [][]string{{"namespace", "name", "expires", "renews", "issuer", "state", "cause", "nextTry", "secret", "names"}}
+	heads := []string{"namespace", "name", "expires", "renews", "issuer", "state", "cause", "nextTry"}
+	lines := [][]string{append(heads, "secret", "names")}
+	if t.pods {
+		lines[0] = append(heads, "volume")
+	}
 	for _, r := range rows {
-		lines = append(lines, columns(r))
+		line := []string{r.Namespace, r.Name, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.State, r.Cause, r.NextTry, r.Volume}
+		if !t.pods {
+			line = append(line[:len(heads)], r.Secret, strings.Join(r.Names, " "))
+		}
+		lines = append(lines, line)
 	}
 	return w.WriteAll(lines)
 }
@@ -170,26 +208,36 @@ const (
 	screen, gap = 80, 2
 	// leastCause is how much of a cause is shown at least, however long the names are.
 	leastCause = 30
+	// mostIssuer is how much of the name of an issuer is shown at least.
+	mostIssuer = 24
 )
 
 // fitted is narrow for the terminal that it is written to. What is written to something else is not cut.
-func fitted(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
+func (t table) fitted(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
 	width := math.MaxInt32
 	if plugin.IsTerminal(out) {
 		width = max(screen, plugin.Width(out))
 	}
-	return narrow(out, rows, namespaces, now, width)
+	return t.narrow(out, rows, namespaces, now, width)
 }
 
-// narrow is for people: the name, the state and the days that are left come first, then the cause, cut such that a line
-// fits that many columns. A name that would leave no room for the cause has a line of its own, as in df.
-func narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, fits int) error {
+// narrow is for people: the name, the state and the days that are left, or the issuer of a Pod, come first, then the
+// cause, cut such that a line fits that many columns. A name that would leave no room for the cause has a line of its
+// own, as in df.
+func (t table) narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, fits int) error {
 	lines := [][]string{{"NAME", "STATE", "DAYS", "CAUSE"}}
 	if namespaces {
 		lines[0][0] = "NAMESPACE/NAME"
 	}
+	if t.pods {
+		lines[0][2] = "ISSUER"
+	}
 	for _, r := range rows {
-		lines = append(lines, []string{title(r, namespaces), short(r.State), days(r.Expires, now), terminal.Line(r.Cause)})
+		third := days(r.Expires, now)
+		if t.pods {
+			third = plugin.Cut(terminal.Line(r.Issuer), max(mostIssuer, fits/4))
+		}
+		lines = append(lines, []string{title(r, namespaces), short(r.State), third, terminal.Line(r.Cause)})
 	}
 	widest := func(column int) (width int) {
 		for _, line := range lines {
@@ -197,16 +245,19 @@ func narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, f
 		}
 		return width
 	}
-	state, left := widest(1), widest(2)
-	rest := fits - state - left - 3*gap
+	state, third := widest(1), widest(2)
+	rest := fits - state - third - 3*gap
 	name := min(widest(0), max(rest-leastCause, len(lines[0][0])))
+	if t.pods {
+		third = -third // words begin on the left, numbers end on the right
+	}
 	var text strings.Builder
 	for _, line := range lines {
 		if len([]rune(line[0])) > name {
 			text.WriteString(line[0] + "\n")
 			line[0] = ""
 		}
-		all := fmt.Sprintf("%-*s  %-*s  %*s  %s", name, line[0], state, line[1], left, line[2], plugin.Cut(line[3], rest-name))
+		all := fmt.Sprintf("%-*s  %-*s  %*s  %s", name, line[0], state, line[1], third, line[2], plugin.Cut(line[3], rest-name))
 		text.WriteString(strings.TrimRight(all, " ") + "\n")
 	}
 	_, err := io.WriteString(out, text.String())
@@ -214,8 +265,15 @@ func narrow(out io.Writer, rows []explain.Row, namespaces bool, now time.Time, f
 }
 
 // wide is narrow with all that there is, and with nothing cut.
-func wide(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
+func (t table) wide(out io.Writer, rows []explain.Row, namespaces bool, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, gap, ' ', 0)
+	if t.pods {
+		plugin.Row(w, "NAME", "VOLUME", "STATE", "ISSUER", "CAUSE", "NEXT TRY", "EXPIRES", "RENEWS")
+		for _, r := range rows {
+			plugin.Row(w, title(r, namespaces), r.Volume, r.State, r.Issuer, r.Cause, r.NextTry, stamp(r.Expires), stamp(r.Renews))
+		}
+		return w.Flush()
+	}
 	plugin.Row(w, "NAME", "STATE", "DAYS", "CAUSE", "NEXT TRY", "EXPIRES", "RENEWS", "ISSUER", "SECRET", "NAMES")
 	for _, r := range rows {
 		plugin.Row(w, title(r, namespaces), r.State, days(r.Expires, now), r.Cause, r.NextTry, stamp(r.Expires), stamp(r.Renews), r.Issuer, r.Secret,
@@ -248,9 +306,13 @@ func days(at *metav1.Time, now time.Time) string {
 	return strconv.Itoa(int(math.Floor(at.Sub(now).Hours() / 24)))
 }
 
-func names(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
+func (t table) names(out io.Writer, rows []explain.Row, _ bool, _ time.Time) error {
+	kind := "certificate/"
+	if t.pods {
+		kind = "pod/"
+	}
 	for _, r := range rows {
-		fmt.Fprintln(out, "certificate/"+r.Name)
+		fmt.Fprintln(out, kind+r.Name)
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func TestRows(t *testing.T) {
 	}
 	var text, people bytes.Buffer
 	rows := explain.Rows(all, explain.Filter{}, now)
-	if err := errors.Join(formats()["csv"](&text, rows, true, now), formats()[""](&people, rows, false, now)); err != nil {
+	if err := errors.Join((&options{}).formats()["csv"](&text, rows, true, now), (&options{}).formats()[""](&people, rows, false, now)); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(text.String(), "\n")
@@ -105,7 +105,7 @@ func TestWidth(t *testing.T) {
 			rows[i].Cause = "www.example.org: the CA refused: " + strings.Repeat("x", 300)
 		}
 		var out bytes.Buffer
-		if err := narrow(&out, rows, true, now, screen); err != nil {
+		if err := (table{}).narrow(&out, rows, true, now, screen); err != nil {
 			t.Fatal(err)
 		}
 		said := out.String()
@@ -119,7 +119,7 @@ func TestWidth(t *testing.T) {
 			}
 		}
 		out.Reset()
-		if err := formats()[""](&out, rows, true, now); err != nil || strings.Count(out.String(), rows[0].Cause+"\n") != 2 {
+		if err := (&options{}).formats()[""](&out, rows, true, now); err != nil || strings.Count(out.String(), rows[0].Cause+"\n") != 2 {
 			t.Fatalf("a name of %d: what is no terminal gets causes that are cut: %v\n%s", length, err, out.String())
 		}
 	}
@@ -142,7 +142,7 @@ func TestTenThousand(t *testing.T) {
 		all = append(all, certificate(fmt.Sprintf("web-%d", i), (i*7919)%90, now))
 	}
 	cost := growth.Measure(func() {
-		if err := formats()["wide"](io.Discard, explain.Rows(reports(now, all...), explain.Filter{}, now), true, now); err != nil {
+		if err := (&options{}).formats()["wide"](io.Discard, explain.Rows(reports(now, all...), explain.Filter{}, now), true, now); err != nil {
 			t.Error(err)
 		}
 	})
@@ -152,16 +152,9 @@ func TestTenThousand(t *testing.T) {
 	}
 }
 
-// TestList: the exit status is for scripts, and rows are sorted by what the user says.
-func TestList(t *testing.T) {
-	t.Parallel()
-	w := rig.NewWorld(t)
-	w.Create(t,
-		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
-		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certificate("web", 1, time.Now()).Spec})
-	w.Run(t, w.Config())
-	path := rig.Kubeconfig(t, w.Admin, w.Namespace)
-	run := func(ctx context.Context, args ...string) (said string, code int, err error) {
+// command runs the command with a kubeconfig.
+func command(path string) func(ctx context.Context, args ...string) (said string, code int, err error) {
+	return func(ctx context.Context, args ...string) (said string, code int, err error) {
 		var out bytes.Buffer
 		cmd := New(plugin.Streams{Out: &out, ErrOut: &out})
 		cmd.SetArgs(append([]string{"--kubeconfig", path}, args...))
@@ -173,6 +166,17 @@ func TestList(t *testing.T) {
 		}
 		return out.String(), 0, err
 	}
+}
+
+// TestList: the exit status is for scripts, and rows are sorted by what the user says.
+func TestList(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	w.Create(t,
+		&certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Spec: certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}}},
+		&certmanagerv1.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: certificate("web", 1, time.Now()).Spec})
+	w.Run(t, w.Config())
+	run := command(rig.Kubeconfig(t, w.Admin, w.Namespace))
 	rig.Eventually(t, "the certificate is listed as ready", func(ctx context.Context) string {
 		if said, code, err := run(ctx, "--not-ready"); err != nil || code != 0 || !strings.Contains(said, "no Certificates") {
 			return fmt.Sprint(said, code, err)

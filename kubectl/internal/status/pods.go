@@ -2,45 +2,50 @@ package status
 
 import (
 	"context"
+	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/inventory"
 )
 
-// includeVolumes reads the issuers of the volumes, the latest request for each, and the newest warning about it. A user
-// who may not read the requests, or the events, sees the rest.
-func (s *start) includeVolumes(ctx context.Context, c client.Client, i *inventory.Inventory) error {
+// includeVolumes reads the issuers of the volumes, the latest request for each, and the newest warning about it.
+func (s *start) includeVolumes(ctx context.Context, c client.Client, i *inventory.Inventory) (err error) {
 	pod := s.volumes[0].Pod
-	requests, events := &certificatesv1.PodCertificateRequestList{}, &corev1.EventList{}
-	err := c.List(ctx, requests, client.InNamespace(pod.Namespace), client.MatchingFields{"spec.podName": pod.Name})
-	unread := apierrors.IsForbidden(err)
-	if err != nil && !unread && !meta.IsNoMatchError(err) {
+	if s.volumes, err = inventory.PodVolumes(ctx, c, pod.Namespace, pod.Name, []*corev1.Pod{pod}); err != nil {
 		return err
 	}
-	if err := c.List(ctx, events, client.InNamespace(pod.Namespace), client.MatchingFields{
-		"involvedObject.kind": kindPod, "involvedObject.name": pod.Name, "type": corev1.EventTypeWarning,
-	}); err != nil && !apierrors.IsForbidden(err) {
-		return err
-	}
-	s.volumes = explain.PodVolumes(pod, pointers(requests.Items), pointers(events.Items))
-	for n := range s.volumes {
-		s.volumes[n].Unread = unread
-		if err := includeSigner(ctx, c, i, s.volumes[n].Source.SignerName); err != nil {
+	for _, v := range s.volumes {
+		if err := includeSigner(ctx, c, i, v.Source.SignerName); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func pointers[T any](all []T) (to []*T) {
-	for i := range all {
-		to = append(to, &all[i])
+// Pods explains the certificates of the Pods that a selector takes, in a namespace, or in all for an empty one: a
+// report for each volume of a Pod with a certificate of one of our issuers. Unread says that the user may not read the
+// requests for them. Everything is read in pages, with the rights of the role view.
+func Pods(ctx context.Context, c client.Client, namespace string, selector labels.Selector, now time.Time) (reports []explain.Report, unread bool, err error) {
+	pods, err := inventory.Pods(ctx, c, namespace, selector)
+	if err != nil || len(pods) == 0 {
+		return nil, false, err
 	}
-	return to
+	volumes, err := inventory.PodVolumes(ctx, c, namespace, "", pods)
+	if err != nil {
+		return nil, false, err
+	}
+	i, err := inventory.Read(ctx, c, inventory.Scope{Namespace: namespace, OnlyIssuers: true})
+	if err != nil {
+		return nil, false, err
+	}
+	w := i.Cluster(now)
+	for _, v := range volumes {
+		unread, v.Unread = v.Unread, false // the command says it once
+		reports = append(reports, w.Pod(v))
+	}
+	return reports, unread, nil
 }

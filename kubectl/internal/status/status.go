@@ -135,7 +135,7 @@ func (o *options) write(streams plugin.Streams, p printer, reports []explain.Rep
 	case o.output != "":
 		return Encode(streams.Out, o.output, reports)
 	case len(reports) == 0:
-		fmt.Fprintln(streams.ErrOut, NoneIn(namespace))
+		fmt.Fprintln(streams.ErrOut, NoneIn("Certificates", namespace))
 		return nil
 	case o.notReady:
 		p.groups(explain.Groups(reports, now), reports)
@@ -189,10 +189,11 @@ func coloured(out io.Writer) bool {
 	return plugin.IsTerminal(out) && os.Getenv("NO_COLOR") == ""
 }
 
-// NoneIn says that a namespace has no Certificates, and where to look for them; an empty name is for all namespaces.
-func NoneIn(namespace string) string {
+// NoneIn says that a namespace has none of what, such as Certificates, and where to look for them; an empty namespace
+// stands for all.
+func NoneIn(what, namespace string) string {
 	if namespace == "" {
-		return "no Certificates are found"
+		return "no " + what + " are found"
 	}
-	return "no Certificates are found in the namespace " + namespace + "; to look in all namespaces: -A"
+	return "no " + what + " are found in the namespace " + namespace + "; to look in all namespaces: -A"
 }

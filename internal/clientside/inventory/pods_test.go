@@ -1,0 +1,141 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/rig/growth"
+)
+
+// server lists objects that it makes, in pages, as an API server does.
+type server struct {
+	client.Reader
+
+	pods, perPod int
+	// largest is the most objects that one answer had; lists are how many answers there were.
+	largest, lists int
+	forbidden      bool
+}
+
+func (s *server) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := &client.ListOptions{}
+	o.ApplyOptions(options)
+	s.lists++
+	var from int
+	_, _ = fmt.Sscan(o.Continue, &from)
+	total := s.pods
+	one := func(i int) runtime.Object { return podOf(i) }
+	switch list.(type) {
+	case *certificatesv1.PodCertificateRequestList:
+		if s.forbidden {
+			return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		}
+		total = s.pods * s.perPod
+		one = func(i int) runtime.Object { return requestOf(i%s.pods, i/s.pods) }
+	case *corev1.EventList:
+		total = s.pods * s.perPod
+		one = func(i int) runtime.Object { return eventOf(i%s.pods, i/s.pods) }
+	}
+	to := total
+	if o.Limit > 0 {
+		to = min(total, from+int(o.Limit))
+	}
+	var items []runtime.Object
+	for i := from; i < to; i++ {
+		items = append(items, one(i))
+	}
+	if s.largest = max(s.largest, len(items)); to < total {
+		list.SetContinue(fmt.Sprint(to))
+	}
+	return meta.SetList(list, items)
+}
+
+func podOf(i int) *corev1.Pod {
+	source := corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{SignerName: "cert-manager.io/pods"}}
+	if i%2 == 1 {
+		source.PodCertificate.SignerName = "example.com/pods"
+	}
+	name := fmt.Sprintf("web-%d", i)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{"large": strings.Repeat("x", 1000)}}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "identity", VolumeSource: corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{source, source}},
+	}}}
+	return pod
+}
+
+func requestOf(pod, number int) *certificatesv1.PodCertificateRequest {
+	pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("req-%d-%d", pod, number)}}
+	pcr.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+number), 0))
+	pcr.Spec.SignerName, pcr.Spec.PodUID = "cert-manager.io/pods", types.UID(fmt.Sprintf("web-%d", pod))
+	pcr.Status.CertificateChain = strings.Repeat("x", 1000)
+	return pcr
+}
+
+func eventOf(pod, number int) *corev1.Event {
+	e := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: types.UID(fmt.Sprintf("web-%d", pod))}, Reason: "SignerForbidden", Message: fmt.Sprintf("warning %d", number)}
+	e.LastTimestamp = metav1.NewTime(time.Unix(int64(2000+number), 0))
+	return e
+}
+
+// TestPodVolumes: everything is read in pages; of each Pod with a signer of ours, the latest request and the newest
+// event count, however many there are, and nothing else is kept of a Pod.
+func TestPodVolumes(t *testing.T) {
+	t.Parallel()
+	s := &server{pods: 1200, perPod: 3}
+	pods, err := Pods(t.Context(), s, "", labels.Everything())
+	if err != nil || len(pods) != 600 || len(pods[0].Spec.Volumes) != 1 || pods[0].Annotations != nil {
+		t.Fatalf("%v: %d Pods, the first is %+v", err, len(pods), pods[:min(1, len(pods))])
+	}
+	volumes, err := PodVolumes(t.Context(), s, "", "", pods)
+	if err != nil || len(volumes) != 1200 {
+		t.Fatalf("%v: %d volumes", err, len(volumes))
+	}
+	if s.largest != podPage || s.lists != 3+8+8 {
+		t.Errorf("%d answers of %d objects at most", s.lists, s.largest)
+	}
+	for _, v := range volumes {
+		if v.Request == nil || !strings.HasSuffix(v.Request.Name, "-2") || v.Warning != "warning 2" || v.Unread || v.Request.Status.CertificateChain != "" {
+			t.Fatalf("%+v", v)
+		}
+	}
+	s.forbidden = true
+	if volumes, err = PodVolumes(t.Context(), s, "", "", pods); err != nil || !volumes[0].Unread || volumes[0].Request != nil || volumes[0].Warning != "warning 2" {
+		t.Errorf("requests that may not be read: %v %+v", err, volumes[0])
+	}
+	many := &server{pods: 1, perPod: 10*podMost + 7}
+	volumes, err = PodVolumes(t.Context(), many, "", "", pods[:1])
+	if want := fmt.Sprintf("warning %d", many.perPod-1); err != nil || volumes[0].Warning != want || volumes[0].Request.Name != fmt.Sprintf("req-0-%d", many.perPod-1) {
+		t.Errorf("%v: of many events the newest is %q, of many requests %s", err, volumes[0].Warning, volumes[0].Request.Name)
+	}
+}
+
+// TestPodsCost: time and memory grow with the number of Pods, and with the number of events about one, not faster.
+func TestPodsCost(t *testing.T) {
+	read := func(s *server) func() {
+		return func() {
+			pods, err := Pods(t.Context(), s, "", labels.Everything())
+			if err == nil {
+				_, err = PodVolumes(t.Context(), s, "", "", pods)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	growth.Linear(t, 4000, func(size int) func() { return read(&server{pods: size, perPod: 1}) })
+	growth.Linear(t, 4000, func(size int) func() { return read(&server{pods: 1, perPod: size}) })
+}
