@@ -84,7 +84,7 @@ func (r *redactor) value(path string, value any) any {
 func below(path, field, name string) string {
 	at := path + "." + field
 	switch {
-	case isKnown("text", path+".*") && (!strings.HasSuffix(path, ".annotations") || ourDomains.MatchString(field)):
+	case isKnown("text", path+".*") && (!strings.HasSuffix(path, "nnotations") || ourDomains.MatchString(field)):
 		return path + ".*" // annotations of others hold copies of objects, snippets, anything
 	case field == settings || path == settings:
 		return settings

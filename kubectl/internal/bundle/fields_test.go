@@ -50,6 +50,8 @@ func ours() []root {
 func theirs() []root {
 	return []root{
 		{"CertificateSigningRequest", reflect.TypeFor[certificatesv1.CertificateSigningRequest]()},
+		{"PodCertificateRequest", reflect.TypeFor[certificatesv1.PodCertificateRequest]()},
+		{"ClusterTrustBundle", reflect.TypeFor[certificatesv1.ClusterTrustBundle]()},
 		{"Ingress", reflect.TypeFor[networkingv1.Ingress]()},
 		{"Gateway", reflect.TypeFor[gwapiv1.Gateway]()},
 		{"Deployment", reflect.TypeFor[appsv1.Deployment]()},

@@ -28,6 +28,7 @@ import (
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/limits"
+	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/kubectl/internal/plugin"
 	"chancery.dev/kubectl/internal/status"
 	"chancery.dev/kubectl/internal/waits"
@@ -38,6 +39,13 @@ const (
 	logLines   = 10_000
 	logBytes   = limits.ContainerLog
 	metricPort = 9402
+)
+
+// pageSize is how many objects are read at once. MostOfPods is how many requests for certificates of Pods are taken: a
+// cluster has three for each Pod and day, and keeps each for a quarter of an hour.
+const (
+	pageSize   = 500
+	mostOfPods = 10_000
 )
 
 // gatherer fills an archive.
@@ -55,12 +63,13 @@ type gatherer struct {
 	seen    map[types.UID]bool
 }
 
-// source is a kind of objects, and which of them are taken.
+// source is a kind of objects, and which of them are taken: all without is, and at most so many; 0 is no bound.
 type source struct {
 	file string
 	kind schema.GroupVersionKind
 	wide bool // has no namespace
 	is   func(*unstructured.Unstructured) bool
+	most int
 }
 
 func sources() []source {
@@ -76,6 +85,8 @@ func sources() []source {
 		{file: "orders", kind: kind(acme, "Order")},
 		{file: "challenges", kind: kind(acme, "Challenge")},
 		{file: "certificatesigningrequests", kind: kind("certificates.k8s.io", "CertificateSigningRequest"), wide: true, is: isOurSigner},
+		{file: "podcertificaterequests", kind: kind("certificates.k8s.io", "PodCertificateRequest"), is: isOurSigner, most: mostOfPods},
+		{file: "clustertrustbundles", kind: kind("certificates.k8s.io", "ClusterTrustBundle"), wide: true, is: isOurSigner},
 		{file: "ingresses", kind: kind("networking.k8s.io", "Ingress"), is: asks},
 		{file: "gateways", kind: kind("gateway.networking.k8s.io", "Gateway"), is: asks},
 	}
@@ -124,19 +135,32 @@ func (g *gatherer) all(ctx context.Context, read func(context.Context) (any, err
 	return nil
 }
 
-// list reads the objects of a kind. Nil says that they cannot be read, which is noted.
-func (g *gatherer) list(ctx context.Context, kind schema.GroupVersionKind, namespace string) *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind)
-	switch err := g.client.List(ctx, list, client.InNamespace(namespace)); {
-	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-		g.lack(kind.Kind+" objects", errors.New("the cluster does not have this kind"))
-		return nil
-	case err != nil:
-		g.lack(kind.Kind+" objects", err)
-		return nil
+// list reads the objects of a source, in pages. False says that they cannot be read, which is noted.
+func (g *gatherer) list(ctx context.Context, s source, namespace string) (taken []unstructured.Unstructured, can bool) {
+	for token := ""; ; {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(s.kind)
+		switch err := g.client.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(token)); {
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+			g.lack(s.kind.Kind+" objects", errors.New("the cluster does not have this kind"))
+			return nil, false
+		case err != nil:
+			g.lack(s.kind.Kind+" objects", err)
+			return nil, false
+		}
+		for _, o := range list.Items {
+			if s.is == nil || s.is(&o) {
+				taken = append(taken, o)
+			}
+		}
+		if s.most > 0 && len(taken) > s.most {
+			g.lack(s.kind.Kind+" objects", fmt.Errorf("there are more than %d: the others are left out", s.most))
+			return taken[:s.most], true
+		}
+		if token = list.GetContinue(); token == "" {
+			return taken, true
+		}
 	}
-	return list
 }
 
 // found are the objects of a source.
@@ -153,22 +177,22 @@ func (g *gatherer) lists(ctx context.Context) (all []found) {
 		if s.wide {
 			namespace = ""
 		}
-		list := g.list(ctx, s.kind, namespace)
-		if list == nil {
+		items, can := g.list(ctx, s, namespace)
+		if !can {
 			continue
 		}
-		if s.is != nil {
-			list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool { return !s.is(&o) })
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
+		for i := range items {
+			o := &items[i]
 			g.seen[o.GetUID()] = true
+			if pod, is, _ := unstructured.NestedString(o.Object, "spec", "podUID"); is { // events are about the Pod
+				g.seen[types.UID(pod)] = true
+			}
 			if name, is, _ := unstructured.NestedString(o.Object, "spec", "secretName"); is {
 				g.secrets[types.NamespacedName{Namespace: o.GetNamespace(), Name: name}] = true
 			}
 			hosts = append(hosts, hostsOf(o.Object["spec"])...)
 		}
-		all = append(all, found{s, list.Items})
+		all = append(all, found{s, items})
 	}
 	if g.pseudonyms != nil {
 		g.hide(hosts)
@@ -311,16 +335,20 @@ func (g *gatherer) namesOfSecrets(ctx context.Context) error {
 	return g.encode("secrets.yaml", secrets, nil)
 }
 
+// events are those about the objects, about objects of our kinds, and ours about Pods.
 func (g *gatherer) events(ctx context.Context) error {
-	list := g.list(ctx, corev1.SchemeGroupVersion.WithKind("Event"), g.namespace)
-	if list == nil {
+	ours := podrequest.Waits()
+	taken, can := g.list(ctx, source{kind: corev1.SchemeGroupVersion.WithKind("Event"), is: func(e *unstructured.Unstructured) bool {
+		about := func(field string) string {
+			text, _, _ := unstructured.NestedString(e.Object, "involvedObject", field)
+			return text
+		}
+		reason, _, _ := unstructured.NestedString(e.Object, "reason")
+		return g.seen[types.UID(about("uid"))] || strings.Contains(about("apiVersion"), "cert-manager.io/") || about("kind") == "Pod" && slices.Contains(ours, reason)
+	}}, g.namespace)
+	if !can {
 		return nil
 	}
-	taken := slices.DeleteFunc(list.Items, func(e unstructured.Unstructured) bool {
-		about, _, _ := unstructured.NestedString(e.Object, "involvedObject", "uid")
-		version, _, _ := unstructured.NestedString(e.Object, "involvedObject", "apiVersion")
-		return !g.seen[types.UID(about)] && !strings.Contains(version, "cert-manager.io/")
-	})
 	return g.dump("events.yaml", taken)
 }
 
@@ -344,13 +372,12 @@ func (g *gatherer) installation(ctx context.Context) error {
 		}
 	}
 	for _, kind := range []schema.GroupVersionKind{{Group: "apps", Version: "v1", Kind: "Deployment"}, {Version: "v1", Kind: "Pod"}, {Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}} {
-		list := g.list(ctx, kind, g.home)
-		if list == nil {
+		taken, can := g.list(ctx, source{kind: kind, is: func(o *unstructured.Unstructured) bool {
+			return isPart(o.GetName()) || isPart(o.GetLabels()["app.kubernetes.io/name"])
+		}}, g.home)
+		if !can {
 			continue
 		}
-		taken := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
-			return !isPart(o.GetName()) && !isPart(o.GetLabels()["app.kubernetes.io/name"])
-		})
 		if err := g.dump("installation/"+strings.ToLower(kind.Kind)+"s.yaml", taken); err != nil {
 			return err
 		}

@@ -1,0 +1,115 @@
+package bundle
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"chancery.dev/internal/machine/podrequest"
+	"chancery.dev/internal/pki"
+	"chancery.dev/internal/rig"
+)
+
+// TestPods: the requests for certificates of Pods, the bundles of roots, and the events about such Pods are gathered,
+// those of our signers alone.
+func TestPods(t *testing.T) {
+	t.Parallel()
+	w := rig.NewWorld(t)
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	request := func(name, signerName string) *certificatesv1.PodCertificateRequest {
+		return &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: signerName, PodName: name, PodUID: types.UID("uid-" + name), ServiceAccountName: "web", ServiceAccountUID: "u", NodeName: "n", NodeUID: "n", StubPKCS10Request: stub,
+		}}
+	}
+	event := func(name, pod, reason string) *corev1.Event {
+		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.Namespace, Name: pod, UID: types.UID("uid-" + pod)}
+		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, InvolvedObject: about, Reason: reason, Type: corev1.EventTypeWarning}
+	}
+	bundle := func(signerName, last string) *certificatesv1.ClusterTrustBundle {
+		return &certificatesv1.ClusterTrustBundle{
+			ObjectMeta: metav1.ObjectMeta{Name: strings.Replace(signerName, "/", ":", 1) + last},
+			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: signerName, TrustBundle: root},
+		}
+	}
+	ours, theirs := "clusterissuers.cert-manager.io/"+w.ClusterName("pods"), "example.com/"+w.ClusterName("pods")
+	w.Create(t, request("waits", ours), request("foreign", theirs), bundle(ours, ":chancery"), bundle(theirs, ":theirs"),
+		event("mount", "waits", "FailedMount"), event("gone", "gone", podrequest.ReasonForbidden), event("other", "foreign", "FailedMount"))
+	_, files := gather(t, w)
+	for name, want := range map[string]struct{ has, not string }{
+		"objects/podcertificaterequests.yaml": {"podName: waits", "foreign"},
+		"objects/clustertrustbundles.yaml":    {"signerName: " + ours, theirs},
+		"events.yaml":                         {"name: mount", "name: other"},
+	} {
+		if !strings.Contains(files[name], want.has) || strings.Contains(files[name], want.not) {
+			t.Errorf("%s has to have %q, and not %q:\n%s", name, want.has, want.not, files[name])
+		}
+	}
+	if !strings.Contains(files["events.yaml"], "name: gone") || !strings.Contains(files["objects/clustertrustbundles.yaml"], "BEGIN CERTIFICATE") {
+		t.Errorf("the event about a Pod whose request is gone, or the root, is not there:\n%s", files["events.yaml"])
+	}
+}
+
+// endless has objects without end, in pages.
+type endless struct {
+	client.Client
+
+	pages int
+}
+
+func (e *endless) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	o := &client.ListOptions{}
+	o.ApplyOptions(options)
+	e.pages++
+	items := make([]unstructured.Unstructured, o.Limit)
+	for i := range items {
+		items[i].Object = map[string]any{"spec": map[string]any{"signerName": [...]string{"cert-manager.io/pods", "example.com/pods"}[i%2]}}
+	}
+	list.(*unstructured.UnstructuredList).Items = items //nolint:forcetypeassert // the gatherer lists these
+	list.SetContinue(fmt.Sprint(e.pages))
+	return nil
+}
+
+// TestRequestsWithoutEnd: requests are read in pages, up to a number, and the archive says that there are more.
+func TestRequestsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	all := &endless{}
+	g := &gatherer{archive: &archive{}, client: all}
+	for _, s := range sources() {
+		if s.file != "podcertificaterequests" {
+			continue
+		}
+		taken, can := g.list(t.Context(), s, "")
+		if !can || len(taken) != mostOfPods || all.pages != 2*mostOfPods/pageSize+1 || len(g.lacks) != 1 || !strings.Contains(g.lacks[0], "more than 10000") {
+			t.Errorf("%t: %d objects of %d pages, %q", can, len(taken), all.pages, g.lacks)
+		}
+	}
+	if all.pages == 0 {
+		t.Error("requests are not read")
+	}
+}
