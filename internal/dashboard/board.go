@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -70,6 +72,9 @@ type picture struct {
 	healths      map[explain.Health]int
 	issuers      []issuerRow
 	queue        []challengeRow
+	// requests is how many requests of Pods there are, and pods are those in trouble, by cause and issuer.
+	requests int
+	pods     []*group
 }
 
 // readyState is the state of an issuer that can issue.
@@ -81,6 +86,8 @@ type issuerRow struct {
 
 	// Healths count the Certificates that name the issuer, by their health.
 	Healths map[explain.Health]int
+	// Pods is how many requests of Pods name the issuer, and PodsFailing how many of these are in trouble.
+	Pods, PodsFailing int
 }
 
 // Title is the issuer's name for people.
@@ -176,17 +183,9 @@ func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) 
 	}
 	p.healths = explain.Count(p.reports)
 	for _, r := range p.reports {
-		row := issuers[r.Issuer.Title()]
-		if row == nil { // it does not exist, may not be read, or is of another controller
-			row = &issuerRow{IssuerRow: explain.IssuerRow{Kind: r.Issuer.Kind, Namespace: r.Issuer.Namespace, Name: r.Issuer.Name, State: r.Issuer.State}}
-			row.Healths = map[explain.Health]int{}
-			issuers[r.Issuer.Title()] = row
-		}
-		if r.Class == string(cause.IssuerMissing) {
-			row.Trouble = r.Trouble
-		}
-		row.Healths[r.Health]++
+		rowFor(issuers, r).Healths[r.Health]++
 	}
+	p.addPods(objects, issuers)
 	for _, o := range objects {
 		if c, is := o.(*acmev1.Challenge); is && !c.Status.State.IsFinal() {
 			p.queue = append(p.queue, challengeOf(c, byUID, now))
@@ -200,12 +199,54 @@ func newPicture(objects []metav1.Object, unread map[string]bool, now time.Time) 
 		p.issuers = append(p.issuers, *row)
 	}
 	slices.SortFunc(p.issuers, func(x, y issuerRow) int {
-		return cmp.Or(cmp.Compare(bit(x.Cause == ""), bit(y.Cause == "")), cmp.Compare(y.Failing(), x.Failing()), strings.Compare(x.Title(), y.Title()))
+		return cmp.Or(cmp.Compare(bit(x.Cause == ""), bit(y.Cause == "")), cmp.Compare(y.Failing()+y.PodsFailing, x.Failing()+x.PodsFailing), strings.Compare(x.Title(), y.Title()))
 	})
 	slices.SortFunc(p.queue, func(x, y challengeRow) int {
 		return cmp.Or(cmp.Compare(x.place, y.place), x.made.Compare(y.made), strings.Compare(x.Name, y.Name))
 	})
 	return p
+}
+
+// rowFor is the row of the issuer that a certificate is asked of.
+func rowFor(issuers map[string]*issuerRow, r explain.Report) *issuerRow {
+	row := issuers[r.Issuer.Title()]
+	if row == nil { // it does not exist, may not be read, or is of another controller
+		row = &issuerRow{IssuerRow: explain.IssuerRow{Kind: r.Issuer.Kind, Namespace: r.Issuer.Namespace, Name: r.Issuer.Name, State: r.Issuer.State}}
+		row.Healths = map[explain.Health]int{}
+		issuers[r.Issuer.Title()] = row
+	}
+	if r.Class == string(cause.IssuerMissing) {
+		row.Trouble = r.Trouble
+	}
+	return row
+}
+
+// addPods counts the requests of Pods, and gathers those in trouble by cause and issuer.
+func (p *picture) addPods(objects []metav1.Object, issuers map[string]*issuerRow) {
+	warnings := map[types.UID]*corev1.Event{}
+	for _, o := range objects {
+		if e, is := o.(*corev1.Event); is {
+			warnings[e.InvolvedObject.UID] = e
+		}
+	}
+	var failing []explain.Report
+	for _, o := range objects {
+		pcr, is := o.(*certificatesv1.PodCertificateRequest)
+		if !is {
+			continue
+		}
+		r := p.world.PodRequest(pcr, warnings[pcr.Spec.PodUID])
+		row := rowFor(issuers, r)
+		p.requests++
+		row.Pods++
+		if r.Cause != "" {
+			row.PodsFailing++
+			failing = append(failing, r)
+		}
+	}
+	for _, g := range explain.Groups(failing, p.at) {
+		p.pods = append(p.pods, newGroup(g, p.at))
+	}
 }
 
 func bit(is bool) int {

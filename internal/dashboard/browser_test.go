@@ -43,7 +43,7 @@ func TestInABrowser(t *testing.T) {
 	slow.Test(t, slow.Docs)
 	t.Parallel()
 	b := browser.Start(t)
-	opened := serve(t, cluster(t, scene(t)...), "")
+	opened := serve(t, cluster(t, append(scene(t), podScene()...)...), "")
 	b.Size(1280, 900, false)
 	b.Open(opened)
 	b.Loaded() // the page behind the one that opens
@@ -79,7 +79,7 @@ func TestInABrowser(t *testing.T) {
 
 // kinds are pages of each kind.
 func kinds(origin string) (all []string) {
-	for _, path := range []string{"/", "/?q=none-such", "/issuers", "/queue", "/certificate/shop/web", "/certificate/bank/api"} {
+	for _, path := range []string{"/", "/?q=none-such", "/issuers", "/queue", "/pods", "/certificate/shop/web", "/certificate/bank/api"} {
 		all = append(all, origin+path)
 	}
 	return all
@@ -90,7 +90,7 @@ func TestAxe(t *testing.T) {
 	slow.Test(t, slow.Docs)
 	t.Parallel()
 	axe, b := browser.Axe(t), browser.Start(t)
-	opened, empty := serve(t, cluster(t, scene(t)...), ""), serve(t, cluster(t), "shop")
+	opened, empty := serve(t, cluster(t, append(scene(t), podScene()...)...), ""), serve(t, cluster(t), "shop")
 	origin, _, _ := strings.Cut(opened, opening)
 	nothing, _, _ := strings.Cut(empty, opening)
 	for _, at := range []string{opened, empty} {

@@ -95,7 +95,7 @@ func follow(ctx context.Context, o Options) (*board, error) {
 			known = true
 			return nil
 		}
-		ended <- inventory.Follow(ctx, o.Client, inventory.Scope{Namespace: o.Namespace}, show, func(err error) error {
+		ended <- inventory.Follow(ctx, o.Client, inventory.Scope{Namespace: o.Namespace, PodRequests: true}, show, func(err error) error {
 			if !known {
 				return err
 			}

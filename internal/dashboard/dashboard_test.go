@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"html"
@@ -97,6 +98,81 @@ func TestPages(t *testing.T) {
 	if _, text := get(t, s, "/"); strings.Contains(text, "cannot be read") {
 		t.Error("the page says that the API server cannot be read, though it can again")
 	}
+}
+
+// TestPods: requests of Pods are counted for each issuer, and those in trouble are one row for each cause and issuer. A
+// change is seen.
+func TestPods(t *testing.T) {
+	t.Parallel()
+	objects := []client.Object{authority("pods", 400)}
+	for i := range 300 {
+		objects = append(objects, podRequest(fmt.Sprintf("web-%03d", i), "pods", "", fmt.Sprintf("the ServiceAccount web of shop/web-%03d may not have certificates", i))...)
+	}
+	objects = append(objects, podRequest("denied", "pods", "Denied", "the kind of key is <unknown>")...)
+	objects = append(objects, podRequest("well", "pods", "Issued", "")...)
+	fresh := podRequest("new", "pods", "", "")[0]
+	fresh.SetCreationTimestamp(metav1.Now())
+	objects = append(objects, fresh)
+	objects = append(objects, podRequest("lost", "nowhere", "", "")...)
+	c := cluster(t, objects...)
+	b, err := follow(t.Context(), Options{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(b)
+	_, text := get(t, s, "/pods")
+	for _, want := range []string{
+		`Pods <small>304, <span class="bad">302 ✗`, "304 requests for certificates of Pods, 302 in trouble", ">SignerForbidden<", ">300 requests<", "For example:", "shop/web-000, ", " more</p>",
+		"Give the ServiceAccount the right", ">1 request<", "UnsupportedKeyType: the kind of key is &lt;unknown&gt;", "Correct the volume of the Pod", "ClusterIssuer nowhere does not exist",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/pods lacks %s:\n%s", want, text)
+		}
+	}
+	if rows := strings.Count(text, `<tr class="failing">`); rows != 3 {
+		t.Errorf("%d rows", rows)
+	}
+	if _, text := get(t, s, "/issuers"); !strings.Contains(text, `<td class="requests">303, <a class="bad" href="/pods">301 in trouble</a>`) || !strings.Contains(text, ">ClusterIssuer nowhere<") {
+		t.Errorf("/issuers:\n%s", text)
+	}
+	if err := c.Delete(t.Context(), podRequest("denied", "pods", "", "")[0]); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
+	defer stop()
+	for text = ""; !strings.Contains(text, "303 requests for certificates of Pods, 301 in trouble"); _, text = get(t, s, "/pods") {
+		if ctx.Err() != nil {
+			t.Fatalf("the change is not seen:\n%s", text)
+		}
+	}
+	b.unread = map[string]bool{"PodCertificateRequest": true}
+	b.last = nil
+	if _, text := get(t, s, "/pods"); !strings.Contains(text, "You may not read the requests") {
+		t.Errorf("/pods without a right:\n%s", text)
+	}
+	if _, text := get(t, pages(t, scene(t)...), "/"); strings.Contains(text, `href="/pods"`) {
+		t.Error("a cluster without requests of Pods has a page for them")
+	}
+}
+
+// TestManyPods: the page about requests of Pods stays small, whatever their issuers are called and whatever was said of
+// them, and what it costs grows with the number of requests.
+func TestManyPods(t *testing.T) {
+	requests := func(n int) (all []client.Object) {
+		for i := range n {
+			name := fmt.Sprintf("%s%05d", strings.Repeat(long, 4)[:248], i)
+			all = append(all, podRequest(name, fmt.Sprintf("%s%05d", name[:240], i%500), "Denied", fmt.Sprint(i%7, strings.Repeat(`"&<é`, 2000)))...)
+		}
+		return all
+	}
+	s := pages(t, requests(5000)...)
+	if code, text := get(t, s, "/pods"); code != http.StatusOK || len(text) > 200<<10 || strings.Count(text, `<tr class="failing">`) != pageRows {
+		t.Errorf("%d: %d bytes", code, len(text))
+	}
+	growth.Linear(t, 4000, func(n int) func() {
+		all := requests(n)
+		return func() { get(t, pages(t, all...), "/pods") }
+	})
 }
 
 // TestNumbers: the tiles say what the metrics and the reports of status say, and each leads to as many rows.
@@ -211,7 +287,7 @@ func newCrowd(t *testing.T) *crowd {
 	w := &crowd{t: t, c: cluster(t, all...), jar: &http.Cookie{}}
 	opened := serve(t, w.c, "")
 	w.fetch(opened)
-	if n := w.c.requests.Load(); n > 12 {
+	if n := w.c.requests.Load(); n > 16 {
 		t.Errorf("%d requests at the beginning", n)
 	}
 	w.origin, _, _ = strings.Cut(opened, opening)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -47,7 +49,13 @@ func cluster(t *testing.T, objects ...client.Object) *counted {
 			return c.Watch(ctx, list, o...)
 		},
 	}
-	return &counted{fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build(), requests}
+	source := func(o client.Object) []string {
+		if e, is := o.(*corev1.Event); is {
+			return []string{e.Source.Component}
+		}
+		return nil
+	}
+	return &counted{fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).WithIndex(&corev1.Event{}, "source", source).Build(), requests}
 }
 
 func meta(kind, namespace, name string, owner client.Object) metav1.ObjectMeta {
@@ -171,6 +179,33 @@ func scene(t *testing.T) []client.Object {
 		all = append(all, crt)
 	}
 	return all
+}
+
+// podRequest is a request for a certificate of a Pod by a ClusterIssuer, with a verdict if there is one, and the
+// warning about a Pod that waits.
+func podRequest(name, by, verdict, warning string) []client.Object {
+	pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: meta("PodCertificateRequest", "shop", name, nil)}
+	pcr.Spec.SignerName, pcr.Spec.PodName, pcr.Spec.PodUID = "cert-manager.io/"+by, name, types.UID(name)
+	all := []client.Object{pcr}
+	if verdict != "" {
+		pcr.Status.Conditions = []metav1.Condition{{Type: verdict, Status: metav1.ConditionTrue, Reason: "UnsupportedKeyType", Message: warning}}
+	} else if warning != "" {
+		e := &corev1.Event{ObjectMeta: meta("Event", "shop", name, nil), Type: corev1.EventTypeWarning, Reason: "SignerForbidden", Message: warning, LastTimestamp: metav1.Now()}
+		e.InvolvedObject, e.Source.Component = corev1.ObjectReference{Kind: "Pod", UID: types.UID(name)}, "chancery-podcertificaterequests"
+		all = append(all, e)
+	}
+	return all
+}
+
+// podScene are requests of Pods: one is denied, one is issued, some wait for a right, and one for an issuer.
+func podScene() (all []client.Object) {
+	for i := range 20 {
+		all = append(all, podRequest(fmt.Sprintf("web-5d9c7b8f6d-x%02d", i), "internal", "", "the ServiceAccount web may not have certificates of the signer cert-manager.io/internal")...)
+	}
+	for verdict, name := range map[string]string{"Denied": "with-a-key-of-an-unknown-kind", "Issued": "well"} {
+		all = append(all, podRequest(name, "internal", verdict, "the kind of key is not known here. ECDSAP256 is a keyType that is")...)
+	}
+	return append(all, podRequest("lost", "nowhere", "", "")...)
 }
 
 // heals has the certificate shop/web come.

@@ -45,13 +45,14 @@ func newSite(b *board) *site {
 		"cut": cut, "soft": soft, "because": because, "issuer": issuer, "day": day10, "far": far, "stamp": stamp, "plural": plural, "hosts": hosts, "cure": cure, "name": longest, "short": short, "unbroken": unbroken, "renewal": renewal, "at": at,
 		"certificate": certificatePath, "mark": mark, "find": find, "outcome": outcome,
 	}
-	for _, name := range []string{"certificates", "certificate", "issuers", "queue", "none"} {
+	for _, name := range []string{"certificates", "certificate", "issuers", "queue", "pods", "none"} {
 		s.pages[name] = template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "page/frame.html", "page/"+name+".html"))
 	}
 	s.mux.HandleFunc("/{$}", s.certificates)
 	s.mux.HandleFunc("/certificate/{namespace}/{name}", s.certificate)
 	s.mux.HandleFunc("/issuers", s.issuers)
 	s.mux.HandleFunc("/queue", s.queue)
+	s.mux.HandleFunc("/pods", s.pods)
 	s.mux.HandleFunc("/style.css", serveFile("style.css"))
 	s.mux.HandleFunc("/live.js", serveFile("live.js"))
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -76,8 +77,9 @@ type frame struct {
 	Seen, Now time.Time
 	// Here is the page's own entry in the navigation.
 	Here string
-	// Issuers and Queued are how many issuers and challenges the pages for them show.
-	Issuers, Queued int
+	// Issuers and Queued are how many issuers and challenges the pages for them show. Requests is how many requests of
+	// Pods there are, and BadRequests how many of them are in trouble.
+	Issuers, Queued, Requests, BadRequests int
 	// BadIssuers is how many issuers have a cause.
 	BadIssuers int
 	// News is a text that a screen reader reads out when the text has changed.
@@ -92,8 +94,12 @@ func (s *site) frame(title string) frame {
 			bad++
 		}
 	}
+	badRequests := 0
+	for _, g := range p.pods {
+		badRequests += len(g.Certificates)
+	}
 	return frame{
-		picture: p, Title: title, Here: title, Cluster: s.board.cluster, Namespace: s.board.namespace, Problem: p.problem,
+		picture: p, Requests: p.requests, BadRequests: badRequests, Title: title, Here: title, Cluster: s.board.cluster, Namespace: s.board.namespace, Problem: p.problem,
 		Seen: seen, Now: p.at, Issuers: len(p.issuers), Queued: len(p.queue), BadIssuers: bad,
 	}
 }
@@ -208,6 +214,20 @@ func (s *site) queue(w http.ResponseWriter, r *http.Request) {
 	}{frame: f, pager: newPager(r.URL, len(f.picture.queue)), Unread: f.unread["Challenge"]}
 	view.Rows = f.picture.queue[view.First:view.Last]
 	s.show(w, http.StatusOK, "queue", view)
+}
+
+// pods shows the requests of Pods in trouble, by cause and issuer.
+func (s *site) pods(w http.ResponseWriter, r *http.Request) {
+	f := s.frame("Pods")
+	view := struct {
+		frame
+		pager
+
+		Rows   []*group
+		Unread bool
+	}{frame: f, pager: newPager(r.URL, len(f.picture.pods)), Unread: f.unread["PodCertificateRequest"]}
+	view.Rows = f.picture.pods[view.First:view.Last]
+	s.show(w, http.StatusOK, "pods", view)
 }
 
 // pager is the part of a table that a page shows.

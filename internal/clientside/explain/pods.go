@@ -142,6 +142,18 @@ func (w *Cluster) Pod(v PodVolume) Report {
 	return r
 }
 
+// PodRequest explains a request for a certificate of a Pod, by the newest warning about the Pod, or nil.
+func (w *Cluster) PodRequest(pcr *certificatesv1.PodCertificateRequest, warning *corev1.Event) Report {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pcr.Namespace, Name: pcr.Spec.PodName, UID: pcr.Spec.PodUID}}
+	v := PodVolume{Pod: pod, Source: &corev1.PodCertificateProjection{SignerName: pcr.Spec.SignerName}, Request: pcr}
+	if warning != nil && v.warns(warning) {
+		v.Class, v.Warning = warning.Reason, warning.Message
+	}
+	r := w.Pod(v)
+	r.About = Name(r.Kind, r.Namespace, r.Name)
+	return r
+}
+
 // started reports whether the volumes of a Pod were ready at a time.
 func started(pod *corev1.Pod) bool {
 	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -170,6 +182,9 @@ func describePodRequest(pcr *certificatesv1.PodCertificateRequest) (outcome Outc
 
 // correct is what to do where the spec of the Pod is in the way.
 func (v PodVolume) correct() string {
+	if v.Volume == "" {
+		return "Correct the volume of the Pod, and create the Pod anew"
+	}
 	return fmt.Sprintf("Correct the volume %s of the Pod, and create the Pod anew", v.Volume)
 }
 

@@ -41,6 +41,21 @@ func TestPod(t *testing.T) {
 	if r := NewCluster([]metav1.Object{authority(time.Hour)}, nil, now).Pod(foreign); r.Class != podrequest.ReasonOtherNamespace || r.NextTry != "never" {
 		t.Errorf("an Issuer of another namespace: %+v", r.Trouble)
 	}
+	waits := asked(time.Hour)
+	waits.ObjectMeta, waits.CreationTimestamp = object("req", ""), *in(-time.Hour)
+	waits.Spec = certificatesv1.PodCertificateRequestSpec{PodName: "web", PodUID: "web", SignerName: "issuers.cert-manager.io/shop.ca"}
+	warning := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: "web"}, Reason: podrequest.ReasonForbidden, Message: "no right", LastTimestamp: *in(-time.Minute)}
+	known := NewCluster([]metav1.Object{authority(time.Hour)}, nil, now)
+	if r := known.PodRequest(waits, warning); r.Title() != "Pod shop/web" || r.Cause != "no right" || r.Class != podrequest.ReasonForbidden {
+		t.Errorf("a request that waits: %+v", r)
+	}
+	if r := known.PodRequest(waits, nil); !strings.Contains(r.Cause, "no controller has answered") {
+		t.Errorf("a request without a warning: %+v", r)
+	}
+	waits.Status.Conditions = verdict("Denied", "RequestNamesSomething").Status.Conditions
+	if r := known.PodRequest(waits, warning); r.State != "denied" || r.WhatToDo != "Correct the volume of the Pod, and create the Pod anew" {
+		t.Errorf("a request that is denied: %+v", r)
+	}
 	broken := authority(time.Hour)
 	broken.Status.Conditions[0].Status, broken.Status.Conditions[0].Message = cmmeta.ConditionFalse, "no Secret"
 	for name, c := range map[string]struct {

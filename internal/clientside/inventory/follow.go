@@ -3,7 +3,6 @@ package inventory
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,13 +46,9 @@ func (i *Inventory) live(ctx context.Context, c client.WithWatch, show func(*Inv
 	defer stop()
 	events := make(chan watch.Event)
 	for _, list := range i.read {
-		empty, is := reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList)
-		if !is {
-			continue
-		}
-		w, err := c.Watch(ctx, empty, client.InNamespace(i.scope.namespaceOf(list)), &client.ListOptions{
+		w, err := c.Watch(ctx, emptyOf(list), append(i.scope.options(list), client.Limit(0), &client.ListOptions{
 			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
-		})
+		})...)
 		if err != nil {
 			return fmt.Errorf("watch the %s list: %w", kindOf(list), err)
 		}
@@ -95,15 +90,20 @@ func (i *Inventory) await(ctx context.Context, events <-chan watch.Event) (chang
 		case <-over.C:
 			return changed, false
 		case e := <-events:
+			kept := false
 			switch e.Type {
 			case watch.Added, watch.Modified:
-				i.put(e.Object)
+				kept = i.put(e.Object)
 			case watch.Deleted:
 				if object, is := e.Object.(metav1.Object); is {
+					_, kept = i.objects[object.GetUID()]
 					delete(i.objects, object.GetUID())
 				}
 			default: // it ended, or is too old to go on with
 				return changed, true
+			}
+			if !kept {
+				continue
 			}
 			if !changed { // the first change alone sets the time: changes without end must not hide all of them
 				over.Reset(gather)

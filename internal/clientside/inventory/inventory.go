@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/machine/podrequest"
 )
 
 // Scope says where to look.
@@ -33,6 +36,9 @@ type Scope struct {
 	AllOrders bool
 	// OnlyIssuers reads Issuers and ClusterIssuers, and nothing else.
 	OnlyIssuers bool
+	// PodRequests reads the requests for certificates of Pods too, where the cluster has them, and the warnings about
+	// these Pods: of each the newest.
+	PodRequests bool
 }
 
 func (s Scope) namespaceOf(list client.ObjectList) string {
@@ -54,27 +60,27 @@ type Inventory struct {
 	// read are the lists that were read, without their items; unread are the kinds that the user may not read.
 	read   []client.ObjectList
 	unread map[string]bool
+	// warned are the newest warnings, by the Pods.
+	warned map[types.UID]types.UID
 }
 
-// Read reads everything in six requests, or issuers in two. The role view gives the rights to read everything but
-// ClusterIssuers.
+// Read reads everything in six requests, or issuers in two; requests for certificates of Pods, and warnings about them,
+// take one for each page. The role view gives the rights to read everything but ClusterIssuers and requests of Pods.
 func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
-	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}}
+	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}, warned: map[types.UID]types.UID{}}
 	for _, list := range s.lists() {
-		err := c.List(ctx, list, client.InNamespace(s.namespaceOf(list)))
-		switch _, needed := list.(*certmanagerv1.CertificateList); {
+		err := pages(ctx, c, list, func(o runtime.Object) { i.put(o) }, s.options(list)...)
+		_, needed := list.(*certmanagerv1.CertificateList)
+		_, perhaps := list.(*certificatesv1.PodCertificateRequestList)
+		switch {
 		case apierrors.IsForbidden(err) && !needed:
 			i.unread[kindOf(list)] = true
-			continue
+		case perhaps && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)): // Kubernetes has them since 1.37
 		case err != nil:
-			return nil, fmt.Errorf("read the %s list: %w", kindOf(list), err)
+			return nil, err
+		default:
+			i.read = append(i.read, list)
 		}
-		_ = meta.EachListItemWithAlloc(list, func(o runtime.Object) error { // the function gives no error
-			i.put(o)
-			return nil
-		})
-		_ = meta.SetList(list, nil) // an empty list is always taken
-		i.read = append(i.read, list)
 	}
 	return i, nil
 }
@@ -93,11 +99,34 @@ func (i *Inventory) Include(ctx context.Context, c client.Reader, o client.Objec
 	return nil
 }
 
-func (i *Inventory) put(o runtime.Object) {
-	if object, is := o.(metav1.Object); is {
-		object.SetManagedFields(nil)
-		i.objects[object.GetUID()] = object
+// put keeps an object, and reports whether it does.
+func (i *Inventory) put(o runtime.Object) bool {
+	object, is := o.(metav1.Object)
+	if !is {
+		return false
 	}
+	object.SetManagedFields(nil)
+	switch o := o.(type) {
+	case *certificatesv1.PodCertificateRequest:
+		if !podrequest.IsOurs(o.Spec.SignerName) {
+			return false
+		}
+		thinRequest(o)
+	case *corev1.Event:
+		pod := o.InvolvedObject.UID
+		last, is := i.objects[i.warned[pod]].(*corev1.Event)
+		if !slices.Contains(podrequest.Waits(), o.Reason) || is && o.LastTimestamp.Before(&last.LastTimestamp) {
+			return false
+		}
+		delete(i.objects, i.warned[pod])
+		i.warned[pod] = o.UID
+		object = &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, InvolvedObject: o.InvolvedObject,
+			Reason: o.Reason, Message: strings.ToValidUTF8(o.Message[:min(len(o.Message), podWarning)], ""), LastTimestamp: o.LastTimestamp,
+		}
+	}
+	i.objects[object.GetUID()] = object
+	return true
 }
 
 // Objects are all that were read, in no order.
@@ -125,13 +154,29 @@ func (i *Inventory) Certificates(selector labels.Selector) (all []*certmanagerv1
 }
 
 func (s Scope) lists() []client.ObjectList {
-	issuers := []client.ObjectList{&certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}}
-	if s.OnlyIssuers {
-		return issuers
+	all := []client.ObjectList{&certmanagerv1.IssuerList{}, &certmanagerv1.ClusterIssuerList{}}
+	if !s.OnlyIssuers {
+		all = append([]client.ObjectList{
+			&certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}, &acmev1.ChallengeList{},
+		}, all...)
 	}
-	return append([]client.ObjectList{
-		&certmanagerv1.CertificateList{}, &certmanagerv1.CertificateRequestList{}, &acmev1.OrderList{}, &acmev1.ChallengeList{},
-	}, issuers...)
+	if s.PodRequests {
+		all = append(all, &certificatesv1.PodCertificateRequestList{}, &corev1.EventList{})
+	}
+	return all
+}
+
+// options say which objects of a list to read, and how many of those for Pods at once.
+func (s Scope) options(list client.ObjectList) []client.ListOption {
+	in := client.InNamespace(s.namespaceOf(list))
+	switch list.(type) {
+	case *certificatesv1.PodCertificateRequestList:
+		return []client.ListOption{in, client.Limit(podPage)}
+	case *corev1.EventList:
+		return []client.ListOption{in, client.Limit(podPage), client.MatchingFields{"source": podWarner}}
+	default:
+		return []client.ListOption{in}
+	}
 }
 
 // kindOf is the kind of a list's items.

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -25,12 +26,15 @@ const (
 	// podMost is how many requests and events about one Pod are looked at, the newest: who writes into its namespace
 	// decides how many there are.
 	podMost = 100
+	// podWarner is the source of our events about Pods, and podWarning how many bytes of one are kept.
+	podWarner  = "chancery-podcertificaterequests"
+	podWarning = 2 << 10
 )
 
 // Pods reads the Pods of a namespace, or of all for an empty one, that have volumes for which one of our issuers signs.
 // It reads them in pages, and keeps of each what PodVolumes and explain need.
 func Pods(ctx context.Context, c client.Reader, namespace string, selector labels.Selector) (pods []*corev1.Pod, err error) {
-	err = pages(ctx, c, func() client.ObjectList { return &corev1.PodList{} }, func(o runtime.Object) {
+	err = pages(ctx, c, &corev1.PodList{}, func(o runtime.Object) {
 		pod, is := o.(*corev1.Pod)
 		if !is {
 			return
@@ -50,7 +54,7 @@ func Pods(ctx context.Context, c client.Reader, namespace string, selector label
 		if last != "" {
 			pods = append(pods, thin)
 		}
-	}, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
+	}, client.InNamespace(namespace), client.Limit(podPage), client.MatchingLabelsSelector{Selector: selector})
 	return pods, err
 }
 
@@ -67,22 +71,22 @@ func PodVolumes(ctx context.Context, c client.Reader, namespace, name string, po
 	if name != "" {
 		ofRequests["spec.podName"], ofEvents["involvedObject.name"] = name, name
 	}
-	err = pages(ctx, c, func() client.ObjectList { return &certificatesv1.PodCertificateRequestList{} }, func(o runtime.Object) {
+	err = pages(ctx, c, &certificatesv1.PodCertificateRequestList{}, func(o runtime.Object) {
 		if pcr, is := o.(*certificatesv1.PodCertificateRequest); is && known[pcr.Spec.PodUID] {
-			pcr.ManagedFields, pcr.Spec.StubPKCS10Request, pcr.Status.CertificateChain = nil, nil, ""
+			thinRequest(pcr)
 			requests[pcr.Spec.PodUID] = newest(requests[pcr.Spec.PodUID], pcr, func(pcr *certificatesv1.PodCertificateRequest) time.Time { return pcr.CreationTimestamp.Time })
 		}
-	}, client.InNamespace(namespace), ofRequests)
+	}, client.InNamespace(namespace), client.Limit(podPage), ofRequests)
 	unread := apierrors.IsForbidden(err)
 	if err != nil && !unread && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	err = pages(ctx, c, func() client.ObjectList { return &corev1.EventList{} }, func(o runtime.Object) {
+	err = pages(ctx, c, &corev1.EventList{}, func(o runtime.Object) {
 		if e, is := o.(*corev1.Event); is && known[e.InvolvedObject.UID] && explain.IsPodTrouble(e.Reason) {
 			e.ManagedFields = nil
 			events[e.InvolvedObject.UID] = newest(events[e.InvolvedObject.UID], e, func(e *corev1.Event) time.Time { return e.LastTimestamp.Time })
 		}
-	}, client.InNamespace(namespace), ofEvents)
+	}, client.InNamespace(namespace), client.Limit(podPage), ofEvents)
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
@@ -104,19 +108,32 @@ func newest[T any](all []T, one T, at func(T) time.Time) []T {
 	return slices.Clone(all[:podMost])
 }
 
-// pages calls do with each object of a list that is read in pages.
-func pages(ctx context.Context, c client.Reader, empty func() client.ObjectList, do func(runtime.Object), options ...client.ListOption) error {
+// thinRequest takes away what nobody asks for.
+func thinRequest(pcr *certificatesv1.PodCertificateRequest) {
+	pcr.ManagedFields, pcr.Spec.StubPKCS10Request, pcr.Status.CertificateChain = nil, nil, ""
+}
+
+// pages calls do with each object of a list, which is read in pages if the options have a limit. The list stays empty,
+// and gets the version of what was read.
+func pages(ctx context.Context, c client.Reader, list client.ObjectList, do func(runtime.Object), options ...client.ListOption) error {
 	for token := ""; ; {
-		list := empty()
-		if err := c.List(ctx, list, append(slices.Clip(options), client.Limit(podPage), client.Continue(token))...); err != nil {
+		page := emptyOf(list)
+		if err := c.List(ctx, page, append(slices.Clip(options), client.Continue(token))...); err != nil {
 			return fmt.Errorf("read the %s list: %w", kindOf(list), err)
 		}
-		_ = meta.EachListItemWithAlloc(list, func(o runtime.Object) error { // the function gives no error
+		_ = meta.EachListItemWithAlloc(page, func(o runtime.Object) error { // the function gives no error
 			do(o)
 			return nil
 		})
-		if token = list.GetContinue(); token == "" {
+		list.SetResourceVersion(page.GetResourceVersion())
+		if token = page.GetContinue(); token == "" {
 			return nil
 		}
 	}
+}
+
+// emptyOf returns a list of the same kind without objects.
+func emptyOf(list client.ObjectList) client.ObjectList {
+	empty, _ := reflect.New(reflect.TypeOf(list).Elem()).Interface().(client.ObjectList) // it is what list is
+	return empty
 }

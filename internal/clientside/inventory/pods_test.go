@@ -28,7 +28,8 @@ type server struct {
 	pods, perPod int
 	// largest is the most objects that one answer had; lists are how many answers there were.
 	largest, lists int
-	forbidden      bool
+	// failure is the answer to a list of requests, if there is one.
+	failure error
 }
 
 func (s *server) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -37,12 +38,15 @@ func (s *server) List(_ context.Context, list client.ObjectList, options ...clie
 	s.lists++
 	var from int
 	_, _ = fmt.Sscan(o.Continue, &from)
-	total := s.pods
-	one := func(i int) runtime.Object { return podOf(i) }
+	total := 0
+	var one func(i int) runtime.Object
 	switch list.(type) {
+	case *corev1.PodList:
+		total = s.pods
+		one = func(i int) runtime.Object { return podOf(i) }
 	case *certificatesv1.PodCertificateRequestList:
-		if s.forbidden {
-			return apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+		if s.failure != nil {
+			return s.failure
 		}
 		total = s.pods * s.perPod
 		one = func(i int) runtime.Object { return requestOf(i%s.pods, i/s.pods) }
@@ -78,7 +82,7 @@ func podOf(i int) *corev1.Pod {
 }
 
 func requestOf(pod, number int) *certificatesv1.PodCertificateRequest {
-	pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("req-%d-%d", pod, number)}}
+	pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("req-%d-%d", pod, number), UID: types.UID(fmt.Sprintf("req-%d-%d", pod, number))}}
 	pcr.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+number), 0))
 	pcr.Spec.SignerName, pcr.Spec.PodUID = "cert-manager.io/pods", types.UID(fmt.Sprintf("web-%d", pod))
 	pcr.Status.CertificateChain = strings.Repeat("x", 1000)
@@ -86,7 +90,7 @@ func requestOf(pod, number int) *certificatesv1.PodCertificateRequest {
 }
 
 func eventOf(pod, number int) *corev1.Event {
-	e := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: types.UID(fmt.Sprintf("web-%d", pod))}, Reason: "SignerForbidden", Message: fmt.Sprintf("warning %d", number)}
+	e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprintf("event-%d-%d", pod, number))}, InvolvedObject: corev1.ObjectReference{UID: types.UID(fmt.Sprintf("web-%d", pod))}, Reason: "SignerForbidden", Message: fmt.Sprintf("warning %d", number)}
 	e.LastTimestamp = metav1.NewTime(time.Unix(int64(2000+number), 0))
 	return e
 }
@@ -112,7 +116,7 @@ func TestPodVolumes(t *testing.T) {
 			t.Fatalf("%+v", v)
 		}
 	}
-	s.forbidden = true
+	s.failure = apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	if volumes, err = PodVolumes(t.Context(), s, "", "", pods); err != nil || !volumes[0].Unread || volumes[0].Request != nil || volumes[0].Warning != "warning 2" {
 		t.Errorf("requests that may not be read: %v %+v", err, volumes[0])
 	}
@@ -138,4 +142,50 @@ func TestPodsCost(t *testing.T) {
 	}
 	growth.Linear(t, 4000, func(size int) func() { return read(&server{pods: size, perPod: 1}) })
 	growth.Linear(t, 4000, func(size int) func() { return read(&server{pods: 1, perPod: size}) })
+}
+
+// TestPodRequests: with PodRequests, the requests for our signers are read in pages, and kept without their chains; of
+// the warnings about a Pod, the newest is kept, and its beginning. Where there are no such requests, or the user may
+// not read them, the rest is read.
+func TestPodRequests(t *testing.T) {
+	t.Parallel()
+	s := &server{pods: 600, perPod: 3}
+	i, err := Read(t.Context(), s, Scope{OnlyIssuers: true, PodRequests: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, warnings := 0, 0
+	for _, o := range i.Objects() {
+		switch o := o.(type) {
+		case *certificatesv1.PodCertificateRequest:
+			if requests++; o.Status.CertificateChain != "" {
+				t.Fatalf("%+v", o)
+			}
+		case *corev1.Event:
+			if warnings++; o.Message != "warning 2" {
+				t.Fatalf("%+v", o)
+			}
+		}
+	}
+	if requests != 1800 || warnings != 600 || s.largest != podPage {
+		t.Errorf("%d requests, %d warnings, %d at once", requests, warnings, s.largest)
+	}
+	foreign, other := requestOf(0, 0), eventOf(0, 9)
+	foreign.Spec.SignerName, other.Reason = "example.com/pods", "BackOff"
+	long := eventOf(0, 3)
+	long.UID, long.Message = "long", strings.Repeat("é", podWarning)
+	if i.put(foreign) || i.put(other) || i.put(eventOf(0, 1)) || !i.put(long) {
+		t.Error("a request or an event of others, or an older warning is kept, or a newer one is not")
+	}
+	if e, is := i.objects["long"].(*corev1.Event); !is || len(e.Message) > podWarning || i.objects["event-0-2"] != nil {
+		t.Errorf("%+v, and the warning before it is %v", e, i.objects["event-0-2"])
+	}
+	for name, of := range map[string]error{
+		"": apierrors.NewForbidden(schema.GroupResource{}, "", nil), "older": &meta.NoKindMatchError{}, "gone": apierrors.NewNotFound(schema.GroupResource{}, ""),
+	} {
+		i, err := Read(t.Context(), &server{pods: 1, perPod: 1, failure: of}, Scope{OnlyIssuers: true, PodRequests: true})
+		if err != nil || i.Unread()["PodCertificateRequest"] != (name == "") {
+			t.Errorf("%v: %v, unread %v", of, err, i.Unread())
+		}
+	}
 }

@@ -26,7 +26,8 @@ func New(streams plugin.Streams) *cobra.Command {
 		Use:   "dashboard",
 		Short: "Serves a read-only page about certificates to your browser",
 		Long: "Serves a page on this machine, with your rights, until you press Ctrl-C: all certificates, trouble first, with the\n" +
-			"cause and what to do, the issuers, and the Challenges under way. The role view is enough; Secrets are not read.\n" +
+			"cause and what to do, the issuers, the Challenges under way, and requests of Pods in trouble. The role view is enough,\n" +
+			"but for requests of Pods; Secrets are not read.\n" +
 			"The address that it prints works once, and in one browser.",
 		Example: examples,
 		Args:    cobra.NoArgs,
