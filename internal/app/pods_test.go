@@ -147,7 +147,8 @@ func (w *podWorld) told(t *testing.T, pod, reason string) string {
 			return err.Error()
 		}
 		at := slices.IndexFunc(events.Items, func(e corev1.Event) bool {
-			return e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod && e.InvolvedObject.UID == types.UID(pod) && e.Reason == reason
+			return e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == pod && e.InvolvedObject.UID == types.UID(pod) && e.Reason == reason &&
+				strings.HasPrefix(e.InvolvedObject.FieldPath, "spec.volumes{") && strings.Contains(e.InvolvedObject.FieldPath, "cert-manager.io/")
 		})
 		if at < 0 {
 			return "there is none"

@@ -230,7 +230,8 @@ func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 }
 
 func podOf(pcr *podCertificateRequest) *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pcr.Namespace, Name: pcr.Spec.PodName, UID: pcr.Spec.PodUID}
+	path := podrequest.FieldPath(pcr.Spec.SignerName)
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pcr.Namespace, Name: pcr.Spec.PodName, UID: pcr.Spec.PodUID, FieldPath: path}
 }
 
 // verdict is a plan that finishes a request. The kubelet tells of a denial in an event about the Pod.

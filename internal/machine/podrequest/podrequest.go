@@ -52,6 +52,10 @@ func IsOurs(signerName string) bool {
 	return ours
 }
 
+// FieldPath is what events about requests for a signer name are about in a Pod: its volumes for that signer. It is
+// written as Kubernetes writes which container an event is about.
+func FieldPath(signerName string) string { return "spec.volumes{" + signerName + "}" }
+
 // Waits are the reasons of events about a Pod whose request waits.
 func Waits() []string {
 	return []string{
