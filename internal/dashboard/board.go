@@ -19,6 +19,7 @@ import (
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/inventory"
+	"chancery.dev/internal/machine/podrequest"
 )
 
 // stale is after how long words are made anew without a change, since they say how far times are.
@@ -215,7 +216,7 @@ func rowFor(issuers map[string]*issuerRow, r explain.Report) *issuerRow {
 		row.Healths = map[explain.Health]int{}
 		issuers[r.Issuer.Title()] = row
 	}
-	if r.Class == string(cause.IssuerMissing) {
+	if r.Class == string(cause.IssuerMissing) && r.Issuer.Outcome == explain.Failed.String() { // not by a Pod's event alone
 		row.Trouble = r.Trouble
 	}
 	return row
@@ -223,10 +224,10 @@ func rowFor(issuers map[string]*issuerRow, r explain.Report) *issuerRow {
 
 // addPods counts the requests of Pods, and gathers those in trouble by cause and issuer.
 func (p *picture) addPods(objects []metav1.Object, issuers map[string]*issuerRow) {
-	warnings := map[types.UID]*corev1.Event{}
+	warnings := map[corev1.ObjectReference]*corev1.Event{}
 	for _, o := range objects {
 		if e, is := o.(*corev1.Event); is {
-			warnings[e.InvolvedObject.UID] = e
+			warnings[corev1.ObjectReference{Namespace: e.Namespace, UID: e.InvolvedObject.UID, FieldPath: e.InvolvedObject.FieldPath}] = e
 		}
 	}
 	var failing []explain.Report
@@ -235,14 +236,18 @@ func (p *picture) addPods(objects []metav1.Object, issuers map[string]*issuerRow
 		if !is {
 			continue
 		}
-		r := p.world.PodRequest(pcr, warnings[pcr.Spec.PodUID])
-		row := rowFor(issuers, r)
+		about := corev1.ObjectReference{Namespace: pcr.Namespace, UID: pcr.Spec.PodUID, FieldPath: podrequest.FieldPath(pcr.Spec.SignerName)}
+		r := p.world.PodRequest(pcr, warnings[about])
 		p.requests++
-		row.Pods++
 		if r.Cause != "" {
-			row.PodsFailing++
 			failing = append(failing, r)
 		}
+		if r.Issuer.Namespace != "" && r.Issuer.Namespace != pcr.Namespace { // a stranger's, which the issuer refuses
+			continue
+		}
+		row := rowFor(issuers, r)
+		row.Pods++
+		row.PodsFailing += bit(r.Cause != "")
 	}
 	for _, g := range explain.Groups(failing, p.at) {
 		p.pods = append(p.pods, newGroup(g, p.at))

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -26,6 +29,7 @@ import (
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/inventory"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/rig/growth"
 	"chancery.dev/internal/rig/slow"
@@ -141,17 +145,44 @@ func TestPods(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute) // as rig.Patience
 	defer stop()
 	for text = ""; !strings.Contains(text, "303 requests for certificates of Pods, 301 in trouble"); _, text = get(t, s, "/pods") {
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			t.Fatalf("the change is not seen:\n%s", text)
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	b.unread = map[string]bool{"PodCertificateRequest": true}
-	b.last = nil
-	if _, text := get(t, s, "/pods"); !strings.Contains(text, "You may not read the requests") {
-		t.Errorf("/pods without a right:\n%s", text)
+	for kind, says := range map[string]string{"PodCertificateRequest": "You may not read the requests", "Event": "You may not read <code>events</code>"} {
+		b.mu.Lock()
+		b.unread, b.last = map[string]bool{kind: true}, nil
+		b.mu.Unlock()
+		if _, text := get(t, s, "/pods"); !strings.Contains(text, says) {
+			t.Errorf("/pods without a right:\n%s", text)
+		}
 	}
 	if _, text := get(t, pages(t, scene(t)...), "/"); strings.Contains(text, `href="/pods"`) {
 		t.Error("a cluster without requests of Pods has a page for them")
+	}
+}
+
+// TestPodsOfStrangers: neither an event that somebody has written, nor a request of a Pod of another namespace says
+// anything about an issuer; an event about another volume, or of another namespace, says nothing of a request.
+func TestPodsOfStrangers(t *testing.T) {
+	t.Parallel()
+	forged, foreign := podRequest("forged", "good", "", "missing"), podRequest("foreign", "x", "Denied", "of another namespace")
+	forged[1].(*corev1.Event).Reason = podrequest.ReasonIssuerMissing
+	foreign[0].(*certificatesv1.PodCertificateRequest).Spec.SignerName = "issuers.cert-manager.io/bank.ca"
+	volume, elsewhere := podRequest("volume", "good", "", "of the other volume"), podRequest("elsewhere", "good", "", "the true words")
+	volume[1].(*corev1.Event).InvolvedObject.FieldPath = podrequest.FieldPath("cert-manager.io/other")
+	more := elsewhere[1].DeepCopyObject().(*corev1.Event)
+	more.Namespace, more.Message = "bank", "of the other namespace"
+	s := pages(t, append(slices.Concat(forged, foreign, volume, elsewhere), more, authority("good", 400))...)
+	_, text := get(t, s, "/issuers")
+	if !strings.Contains(text, "1 issuer,") || strings.Contains(text, "missing") || !strings.Contains(text, ">ready<") {
+		t.Errorf("/issuers:\n%s", text)
+	}
+	_, text = get(t, s, "/pods")
+	if !strings.Contains(text, "4 requests") || !strings.Contains(text, "the true words") || strings.Contains(text, "of the other") || strings.Contains(text, "does not exist") {
+		t.Errorf("/pods:\n%s", text)
 	}
 }
 

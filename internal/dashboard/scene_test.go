@@ -23,6 +23,7 @@ import (
 	"chancery.dev/internal/acme"
 	"chancery.dev/internal/cause"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/machine/podrequest"
 )
 
 // counted is a client that counts its requests.
@@ -191,7 +192,7 @@ func podRequest(name, by, verdict, warning string) []client.Object {
 		pcr.Status.Conditions = []metav1.Condition{{Type: verdict, Status: metav1.ConditionTrue, Reason: "UnsupportedKeyType", Message: warning}}
 	} else if warning != "" {
 		e := &corev1.Event{ObjectMeta: meta("Event", "shop", name, nil), Type: corev1.EventTypeWarning, Reason: "SignerForbidden", Message: warning, LastTimestamp: metav1.Now()}
-		e.InvolvedObject, e.Source.Component = corev1.ObjectReference{Kind: "Pod", UID: types.UID(name)}, "chancery-podcertificaterequests"
+		e.InvolvedObject, e.Source.Component = corev1.ObjectReference{Kind: "Pod", UID: types.UID(name), FieldPath: podrequest.FieldPath(pcr.Spec.SignerName)}, "chancery-podcertificaterequests"
 		all = append(all, e)
 	}
 	return all

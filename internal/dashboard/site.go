@@ -223,9 +223,9 @@ func (s *site) pods(w http.ResponseWriter, r *http.Request) {
 		frame
 		pager
 
-		Rows   []*group
-		Unread bool
-	}{frame: f, pager: newPager(r.URL, len(f.picture.pods)), Unread: f.unread["PodCertificateRequest"]}
+		Rows           []*group
+		Unread, Silent bool
+	}{frame: f, pager: newPager(r.URL, len(f.picture.pods)), Unread: f.unread["PodCertificateRequest"], Silent: f.unread["Event"]}
 	view.Rows = f.picture.pods[view.First:view.Last]
 	s.show(w, http.StatusOK, "pods", view)
 }

@@ -19,6 +19,7 @@ import (
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cli/terminal"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/machine/podrequest"
 )
 
 // story is a board whose clock the test steps, with one Certificate in it.
@@ -248,7 +249,8 @@ func TestPodOnTheBoard(t *testing.T) {
 	s.seen(pod)
 	s.seen(pcr)
 	s.takeNews()
-	s.seen(&corev1.Event{ObjectMeta: meta("event", ""), InvolvedObject: corev1.ObjectReference{UID: pod.UID}, Type: corev1.EventTypeWarning, Reason: "SignerForbidden", Message: "no right"})
+	about := corev1.ObjectReference{UID: pod.UID, FieldPath: podrequest.FieldPath("cert-manager.io/pods")}
+	s.seen(&corev1.Event{ObjectMeta: meta("event", ""), InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: "SignerForbidden", Message: "no right"})
 	if got := s.standing(s.targets[0]); got.outcome != explain.Waiting || len(s.takeNews()) > 0 || s.reasons(s.targets[0])[0] != "waiting: no right" {
 		t.Errorf("a Pod that waits: %+v, %q", got, s.reasons(s.targets[0]))
 	}

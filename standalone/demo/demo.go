@@ -74,14 +74,14 @@ func Run(ctx context.Context, o Options) error {
 	if err := clearEarlier(ctx, c, objects); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var n *node
 	if slices.ContainsFunc(objects, manifest.isPod) {
-		if n, err = startNode(ctx, config, c); err != nil {
+		if n, err = startNode(ctx, config, c); err != nil { // it refreshes certificates after Run, too
 			return err
 		}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	b := newBoard(targetsOf(objects), time.Now)
 	show := newDisplay(o, b)
 	if err := watch(ctx, config, scheme, b); err != nil {

@@ -69,24 +69,21 @@ func startNode(ctx context.Context, config *rest.Config, c client.Client) (*node
 	return n, nil
 }
 
-// await says of each Pod that it runs as soon as its volumes have their certificates. It ends with the last Pod, or
-// with ctx.
+// await says of each Pod that it runs as soon as its volumes have their certificates, and says it again if the API
+// server does not take it. It ends with the last Pod, or with ctx.
 func (n *node) await(ctx context.Context) error {
 	waiting := n.GetPods()
-	return wait.PollUntilContextCancel(ctx, nodePeriod, true, func(ctx context.Context) (_ bool, err error) {
+	return wait.PollUntilContextCancel(ctx, nodePeriod, true, func(ctx context.Context) (bool, error) {
 		waiting = slices.DeleteFunc(waiting, func(pod *corev1.Pod) bool {
 			for _, v := range explain.PodVolumes(pod, nil, nil) {
 				if _, missing := n.Credentials(ctx, pod, v.Volume); missing != nil {
 					return false
 				}
 			}
-			_, failed := n.clients.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType,
+			_, err := n.clients.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType,
 				[]byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
-			if failed != nil {
-				err = fmt.Errorf("say that the Pod %s/%s runs: %w", pod.Namespace, pod.Name, failed)
-			}
-			return true
+			return err == nil
 		})
-		return len(waiting) == 0, err
+		return len(waiting) == 0, nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,12 +25,17 @@ type PodVolume struct {
 	Volume string
 	Source *corev1.PodCertificateProjection
 	// Request is the latest request for it; nil if there is none: a cluster removes requests after a quarter of an hour.
-	// Unread says that the user may not read requests.
+	// Unread names the resources that the user may not read; empty for none.
 	Request *certificatesv1.PodCertificateRequest
-	Unread  bool
-	// Warning is the newest warning about the request or the volume, and Class the reason of its event; empty for none.
+	Unread  string
+	// Warning is the newest warning about the request or the volume, Class the reason of its event, and Warned its time;
+	// empty for none.
 	Warning, Class string
+	Warned         metav1.Time
 }
+
+// mostVolumes is how many volumes of a Pod are looked at: each is compared with each request and event of the Pod.
+const mostVolumes = 100
 
 // PodVolumes returns the volumes of a Pod for which one of our issuers signs: each with the latest of these requests
 // that is for it, and the newest of these events that says why its certificate does not come. What was said before that
@@ -40,20 +46,15 @@ func PodVolumes(pod *corev1.Pod, requests []*certificatesv1.PodCertificateReques
 			continue
 		}
 		for _, source := range v.Projected.Sources {
-			if source.PodCertificate == nil || !podrequest.IsOurs(source.PodCertificate.SignerName) {
+			if source.PodCertificate == nil || !podrequest.IsOurs(source.PodCertificate.SignerName) || len(volumes) == mostVolumes {
 				continue
 			}
 			volume := PodVolume{Pod: pod, Volume: v.Name, Source: source.PodCertificate}
 			for _, pcr := range requests {
-				if volume.asks(pcr) && (volume.Request == nil || volume.Request.CreationTimestamp.Before(&pcr.CreationTimestamp)) {
-					volume.Request = pcr
-				}
+				volume.Ask(pcr)
 			}
-			var newest *corev1.Event
 			for _, e := range events {
-				if volume.warns(e) && (newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp)) {
-					newest, volume.Class, volume.Warning = e, e.Reason, e.Message
-				}
+				volume.Warn(e)
 			}
 			volumes = append(volumes, volume)
 		}
@@ -61,26 +62,56 @@ func PodVolumes(pod *corev1.Pod, requests []*certificatesv1.PodCertificateReques
 	return volumes
 }
 
+// Ask takes a request if it is for the volume, and the latest so far.
+func (v *PodVolume) Ask(pcr *certificatesv1.PodCertificateRequest) {
+	if v.asks(pcr) && (v.Request == nil || v.Request.CreationTimestamp.Before(&pcr.CreationTimestamp)) {
+		v.Request = pcr
+	}
+}
+
+// Warn takes an event if it says why the certificate does not come, and is the newest so far. All requests are taken
+// first.
+func (v *PodVolume) Warn(e *corev1.Event) {
+	if v.warns(e) && (v.Class == "" || v.Warned.Before(&e.LastTimestamp)) {
+		v.Class, v.Warning, v.Warned = e.Reason, e.Message, e.LastTimestamp
+	}
+}
+
 // asks reports whether a request is for a volume of that kind of the Pod.
 func (v PodVolume) asks(pcr *certificatesv1.PodCertificateRequest) bool {
 	const day = 86400 // the default of both
 	spec, source := pcr.Spec, v.Source
 	lasts := func(seconds *int32) int32 { return *cmp.Or(seconds, new(int32(day))) }
-	return spec.PodUID == v.Pod.UID && spec.SignerName == source.SignerName && lasts(spec.MaxExpirationSeconds) == lasts(source.MaxExpirationSeconds) &&
-		maps.Equal(spec.UnverifiedUserAnnotations, source.UserAnnotations)
+	return pcr.Namespace == v.Pod.Namespace && spec.PodUID == v.Pod.UID && spec.SignerName == source.SignerName &&
+		lasts(spec.MaxExpirationSeconds) == lasts(source.MaxExpirationSeconds) && maps.Equal(spec.UnverifiedUserAnnotations, source.UserAnnotations)
 }
 
-// warns reports whether an event says why the certificate does not come.
-func (v PodVolume) warns(e *corev1.Event) bool {
-	old := v.Request != nil && e.LastTimestamp.Before(&v.Request.CreationTimestamp)
-	others := e.Reason == "FailedMount" && !strings.Contains(e.Message, strconv.Quote(v.Volume))
-	return e.InvolvedObject.UID == v.Pod.UID && !old && !others && IsPodTrouble(e.Reason)
+// warns reports whether an event says why the certificate does not come. The namespace counts, too: a UID that an event
+// names may be that of a Pod of others.
+func (v *PodVolume) warns(e *corev1.Event) bool {
+	about := e.InvolvedObject
+	if e.Namespace != v.Pod.Namespace || about.UID != v.Pod.UID || !IsPodTrouble(e) || v.Request != nil && e.LastTimestamp.Before(&v.Request.CreationTimestamp) {
+		return false
+	}
+	switch ready := readySince(v.Pod); {
+	case slices.Contains(podrequest.Waits(), e.Reason):
+		return about.FieldPath == podrequest.FieldPath(v.Source.SignerName)
+	case e.Reason != "FailedMount":
+		return true
+	case started(v.Pod) && !ready.Before(&e.LastTimestamp): // it was mounted since; an event stays for an hour
+		return false
+	default:
+		return strings.Contains(e.Message, strconv.Quote(v.Volume))
+	}
 }
 
-// IsPodTrouble reports whether the reason of an event about a Pod is one of ours, or of the kubelet, for a certificate
-// that does not come.
-func IsPodTrouble(reason string) bool {
-	return slices.Contains(podrequest.Waits(), reason) || slices.Contains(kubeletTrouble(), reason)
+// IsPodTrouble reports whether an event about a Pod is one of ours, or of the kubelet, for a certificate that does not
+// come. The kubelet has the reason Failed for images and containers as well: only its message tells them apart.
+func IsPodTrouble(e *corev1.Event) bool {
+	if e.Reason == "Denied" || e.Reason == "Failed" {
+		return strings.Contains(e.Message, "PodCertificateRequest ")
+	}
+	return slices.Contains(podrequest.Waits(), e.Reason) || slices.Contains(kubeletTrouble(), e.Reason)
 }
 
 // kubeletTrouble are the reasons of the kubelet's events about a certificate of a Pod that runs.
@@ -91,7 +122,7 @@ func kubeletTrouble() []string {
 // Pod explains the certificate in a volume of a Pod.
 func (w *Cluster) Pod(v PodVolume) Report {
 	kind, namespace, name := SignerOf(v.Source.SignerName)
-	ref := cmmeta.IssuerReference{Kind: kind, Name: name}
+	ref, foreign := cmmeta.IssuerReference{Kind: kind, Name: name}, namespace != "" && namespace != v.Pod.Namespace
 	r := Report{
 		Node: Node{
 			Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, About: Name("Pod", v.Pod.Namespace, v.Pod.Name) + ", volume " + v.Volume,
@@ -102,8 +133,18 @@ func (w *Cluster) Pod(v PodVolume) Report {
 	if v.Request != nil {
 		r.Since = &v.Request.CreationTimestamp
 	}
+	if started(v.Pod) { // its certificate is good while a refresh is under way
+		r.Outcome, r.State = Issued.String(), "started"
+	}
+	if v.Unread != "" {
+		r.State += "; you may not read " + v.Unread + ", which say more"
+	}
 	condition := verdictOn(v.Request)
-	switch issuer, missing := w.issuer(ref, namespace); {
+	issuer, missing := w.issuer(ref, namespace)
+	if foreign && missing { // perhaps its namespace was not read
+		r.Issuer.Outcome, r.Issuer.State = "", ""
+	}
+	switch {
 	case condition != nil && condition.Type == certificatesv1.PodCertificateRequestConditionTypeIssued:
 		r.Outcome, r.State, r.Expires, r.Renews = Issued.String(), "issued", v.Request.Status.NotAfter, v.Request.Status.BeginRefreshAt
 	case condition != nil:
@@ -113,14 +154,10 @@ func (w *Cluster) Pod(v PodVolume) Report {
 			WhatToDo: v.correct(),
 		}
 	case v.Request == nil && started(v.Pod):
-		r.Outcome, r.State = Issued.String(), "started"
-		if v.Unread {
-			r.State = "started; you may not read podcertificaterequests, which say more"
-		}
 		if slices.Contains(kubeletTrouble(), v.Class) {
 			r.Trouble = v.warned()
 		}
-	case namespace != "" && namespace != v.Pod.Namespace:
+	case foreign:
 		r.Trouble = Trouble{
 			Class: podrequest.ReasonOtherNamespace, Cause: "the signer names an Issuer of another namespace, which signs for Pods of its own namespace only",
 			NextTry: "never", WhatToDo: v.correct(),
@@ -156,9 +193,17 @@ func (w *Cluster) PodRequest(pcr *certificatesv1.PodCertificateRequest, warning 
 
 // started reports whether the volumes of a Pod were ready at a time.
 func started(pod *corev1.Pod) bool {
-	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue
-	})
+	return pod.Status.Phase != "" && pod.Status.Phase != corev1.PodPending || readySince(pod) != nil
+}
+
+// readySince is since when the volumes of a Pod are ready; nil if that is not known.
+func readySince(pod *corev1.Pod) *metav1.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue {
+			return &c.LastTransitionTime
+		}
+	}
+	return nil
 }
 
 // describePod says whether a Pod has its volumes.
@@ -188,9 +233,14 @@ func (v PodVolume) correct() string {
 	return fmt.Sprintf("Correct the volume %s of the Pod, and create the Pod anew", v.Volume)
 }
 
-// warned is the newest warning as a trouble.
+// warned is the newest warning as a trouble. The kubelet says once that a refresh is late, and not that it has come
+// after all: who reads it needs the time.
 func (v PodVolume) warned() Trouble {
-	return Trouble{Class: v.Class, Cause: terminal.Line(v.Warning), NextTry: "as soon as that has changed", WhatToDo: podCure(v.Class)}
+	said := v.Warning
+	if started(v.Pod) && slices.Contains(kubeletTrouble(), v.Class) {
+		said = "the kubelet said of the Pod at " + v.Warned.UTC().Format(time.RFC3339) + ": " + said
+	}
+	return Trouble{Class: v.Class, Cause: terminal.Line(said), NextTry: "as soon as that has changed", WhatToDo: podCure(v.Class)}
 }
 
 // podCure is what helps against a warning about a Pod; the message says the rest.

@@ -33,18 +33,21 @@ func TestPod(t *testing.T) {
 		pcr.Status.NotAfter, pcr.Status.BeginRefreshAt = in(24*time.Hour), in(16*time.Hour)
 		return pcr
 	}
+	about := corev1.ObjectReference{UID: "web", FieldPath: podrequest.FieldPath("issuers.cert-manager.io/shop.ca")}
 	asked := func(ago time.Duration) *certificatesv1.PodCertificateRequest {
 		return &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *in(-ago)}}
 	}
 	foreign := volumes[0]
 	foreign.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "web"}}
-	if r := NewCluster([]metav1.Object{authority(time.Hour)}, nil, now).Pod(foreign); r.Class != podrequest.ReasonOtherNamespace || r.NextTry != "never" {
-		t.Errorf("an Issuer of another namespace: %+v", r.Trouble)
+	for _, known := range [][]metav1.Object{{authority(time.Hour)}, nil} { // without -A, that namespace is not read
+		if r := NewCluster(known, nil, now).Pod(foreign); r.Class != podrequest.ReasonOtherNamespace || r.NextTry != "never" || r.Issuer.State == "does not exist" {
+			t.Errorf("an Issuer of another namespace: %+v of %+v", r.Trouble, r.Issuer)
+		}
 	}
 	waits := asked(time.Hour)
 	waits.ObjectMeta, waits.CreationTimestamp = object("req", ""), *in(-time.Hour)
 	waits.Spec = certificatesv1.PodCertificateRequestSpec{PodName: "web", PodUID: "web", SignerName: "issuers.cert-manager.io/shop.ca"}
-	warning := &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: "web"}, Reason: podrequest.ReasonForbidden, Message: "no right", LastTimestamp: *in(-time.Minute)}
+	warning := &corev1.Event{ObjectMeta: object("e", ""), InvolvedObject: about, Reason: podrequest.ReasonForbidden, Message: "no right", LastTimestamp: *in(-time.Minute)}
 	known := NewCluster([]metav1.Object{authority(time.Hour)}, nil, now)
 	if r := known.PodRequest(waits, warning); r.Title() != "Pod shop/web" || r.Cause != "no right" || r.Class != podrequest.ReasonForbidden {
 		t.Errorf("a request that waits: %+v", r)
@@ -73,6 +76,9 @@ func TestPod(t *testing.T) {
 		"nothing is known":        {authority(time.Hour), nil, false, "", "", "waiting", ""},
 		"runs":                    {authority(time.Hour), nil, true, podrequest.ReasonForbidden, "an old one", "started", ""},
 		"a refresh is denied":     {authority(time.Hour), nil, true, "Denied", "no such annotation", "started", "no such annotation"},
+		"a refresh is new":        {authority(time.Hour), asked(time.Second), true, "", "", "started", ""},
+		"a refresh waits":         {authority(time.Hour), asked(time.Hour), true, podrequest.ReasonForbidden, "no right", "started", "no right"},
+		"a refresh was late":      {authority(time.Hour), nil, true, "CertificateOverdueForRefresh", "overdue", "started", "the kubelet said of the Pod at 0001-01-01T00:00:00Z: overdue"},
 		"nobody answers":          {authority(time.Hour), asked(time.Hour), false, "", "", "waiting", "no controller has answered"},
 		"asked a moment ago":      {authority(time.Hour), asked(time.Second), false, "", "", "waiting", ""},
 		"the issuer is not there": {nil, nil, false, podrequest.ReasonIssuerMissing, "missing", "waiting", "Issuer shop/ca does not exist"},
@@ -127,7 +133,9 @@ func TestPodVolumes(t *testing.T) {
 		return pcr
 	}
 	warn := func(reason, message string, ago time.Duration) *corev1.Event {
-		return &corev1.Event{InvolvedObject: corev1.ObjectReference{UID: pod.UID}, Reason: reason, Message: message, LastTimestamp: *in(-ago)}
+		signer, _, _ := strings.Cut(message, ":")
+		about := corev1.ObjectReference{UID: pod.UID, FieldPath: podrequest.FieldPath("cert-manager.io/" + signer)}
+		return &corev1.Event{ObjectMeta: object("e", ""), InvolvedObject: about, Reason: reason, Message: message, LastTimestamp: *in(-ago)}
 	}
 	other := ask("longer", "one", pod, 0)
 	other.Spec.MaxExpirationSeconds = new(int32(7200))
@@ -136,18 +144,50 @@ func TestPodVolumes(t *testing.T) {
 		ask("foreign", "one", &corev1.Pod{ObjectMeta: object("api", "")}, 0),
 	}
 	events := []*corev1.Event{
-		warn(podrequest.ReasonForbidden, "before the request", 90*time.Minute), warn("FailedMount", `MountVolume.SetUp failed for volume "two"`, 2*time.Minute),
-		warn(podrequest.ReasonForbidden, "for both", 30*time.Minute), warn("BackOff", "of the image", time.Minute),
+		warn(podrequest.ReasonForbidden, "one: before the request", 90*time.Minute), warn("FailedMount", `MountVolume.SetUp failed for volume "two"`, 2*time.Minute),
+		warn(podrequest.ReasonForbidden, "one: no right", 30*time.Minute), warn("BackOff", "of the image", time.Minute),
+		warn("Failed", "Failed to pull image \"none\"", time.Minute), warn(podrequest.ReasonIssuerMissing, "three: of another volume", time.Minute),
 	}
 	volumes := PodVolumes(pod, requests, events)
 	if len(volumes) != 2 || volumes[0].Request == nil || volumes[0].Request.Name != "latest" || volumes[1].Request != nil {
 		t.Fatalf("%+v", volumes)
 	}
-	if volumes[0].Warning != "for both" || volumes[1].Class != "FailedMount" {
+	if volumes[0].Warning != "one: no right" || volumes[1].Class != "FailedMount" {
 		t.Errorf("%q, %q", volumes[0].Warning, volumes[1].Warning)
 	}
-	if volumes := PodVolumes(pod, requests, events[:1]); volumes[0].Warning != "" || volumes[1].Warning != "before the request" {
-		t.Errorf("a warning of before the request: %q, %q", volumes[0].Warning, volumes[1].Warning)
+	for signer, says := range map[string]string{"one": "", "two": "two: before the request"} {
+		e := warn(podrequest.ReasonForbidden, signer+": before the request", 90*time.Minute)
+		if volumes := PodVolumes(pod, requests, []*corev1.Event{e}); volumes[0].Warning != "" || volumes[1].Warning != says {
+			t.Errorf("a warning of before the request: %q, %q", volumes[0].Warning, volumes[1].Warning)
+		}
+	}
+	denied := warn("Denied", "NoKey%!(EXTRA string=PodCertificateRequest shop/r was denied)", 2*time.Minute)
+	for name, c := range map[string]struct {
+		started time.Duration
+		event   *corev1.Event
+		counts  bool
+	}{
+		"a mount that failed, and has come since": {time.Minute, events[1], false}, "a mount that fails again": {3 * time.Minute, events[1], true},
+		"a denial": {time.Minute, denied, true}, "an image": {3 * time.Minute, events[4], false},
+	} {
+		runs := pod.DeepCopy()
+		runs.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue, LastTransitionTime: *in(-c.started)}}}
+		if v := PodVolumes(runs, nil, []*corev1.Event{c.event})[1]; (v.Warning != "") != c.counts || v.Warning != "" && !v.Warned.Equal(&c.event.LastTimestamp) {
+			t.Errorf("%s: %q at %s", name, v.Warning, v.Warned)
+		}
+	}
+	many := pod.DeepCopy()
+	for range 200 {
+		many.Spec.Volumes = append(many.Spec.Volumes, pod.Spec.Volumes...)
+	}
+	if volumes := PodVolumes(many, nil, nil); len(volumes) != mostVolumes {
+		t.Errorf("%d volumes of a Pod are looked at", len(volumes))
+	}
+	pod.Namespace = "bank" // of which somebody in shop has learned the UID
+	for _, v := range PodVolumes(pod, requests, events) {
+		if v.Request != nil || v.Warning != "" {
+			t.Errorf("a request or an event of another namespace counts: %+v", v)
+		}
 	}
 }
 

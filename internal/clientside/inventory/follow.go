@@ -3,9 +3,12 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -46,9 +49,12 @@ func (i *Inventory) live(ctx context.Context, c client.WithWatch, show func(*Inv
 	defer stop()
 	events := make(chan watch.Event)
 	for _, list := range i.read {
-		w, err := c.Watch(ctx, emptyOf(list), append(i.scope.options(list), client.Limit(0), &client.ListOptions{
+		w, err := c.Watch(ctx, list, append(i.scope.options(list), client.Limit(0), &client.ListOptions{
 			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
 		})...)
+		if apierrors.IsForbidden(err) && i.forbid(list) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("watch the %s list: %w", kindOf(list), err)
 		}
@@ -61,6 +67,18 @@ func (i *Inventory) live(ctx context.Context, c client.WithWatch, show func(*Inv
 		}
 	}
 	return nil
+}
+
+// forbid drops what was read of requests of Pods, or of warnings about them, since what is not watched gets old: the
+// right to list them is enough elsewhere. It reports whether the list is one of these.
+func (i *Inventory) forbid(list client.ObjectList) bool {
+	kind := kindOf(list)
+	if kind != "PodCertificateRequest" && kind != "Event" {
+		return false
+	}
+	i.unread[kind] = true
+	maps.DeleteFunc(i.objects, func(_ types.UID, o metav1.Object) bool { return fmt.Sprintf("%T", o) == "*v1."+kind })
+	return true
 }
 
 // forward passes events on; the end of a watch is an event of no type.

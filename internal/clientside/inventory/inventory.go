@@ -60,16 +60,19 @@ type Inventory struct {
 	// read are the lists that were read, without their items; unread are the kinds that the user may not read.
 	read   []client.ObjectList
 	unread map[string]bool
-	// warned are the newest warnings, by the Pods.
-	warned map[types.UID]types.UID
+	// warned are the newest warnings, by what they are about: the volumes of a Pod for a signer.
+	warned map[corev1.ObjectReference]types.UID
 }
 
 // Read reads everything in six requests, or issuers in two; requests for certificates of Pods, and warnings about them,
-// take one for each page. The role view gives the rights to read everything but ClusterIssuers and requests of Pods.
+// take one more for each page. The role view has the rights to read everything but ClusterIssuers and requests of Pods.
 func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
-	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}, warned: map[types.UID]types.UID{}}
+	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}, warned: map[corev1.ObjectReference]types.UID{}}
 	for _, list := range s.lists() {
-		err := pages(ctx, c, list, func(o runtime.Object) { i.put(o) }, s.options(list)...)
+		err := Pages(ctx, c, list, func(o runtime.Object) error {
+			i.put(o)
+			return nil
+		}, s.options(list)...)
 		_, needed := list.(*certmanagerv1.CertificateList)
 		_, perhaps := list.(*certificatesv1.PodCertificateRequestList)
 		switch {
@@ -113,17 +116,14 @@ func (i *Inventory) put(o runtime.Object) bool {
 		}
 		thinRequest(o)
 	case *corev1.Event:
-		pod := o.InvolvedObject.UID
-		last, is := i.objects[i.warned[pod]].(*corev1.Event)
-		if !slices.Contains(podrequest.Waits(), o.Reason) || is && o.LastTimestamp.Before(&last.LastTimestamp) {
+		e := thinEvent(o)
+		last, is := i.objects[i.warned[e.InvolvedObject]].(*corev1.Event)
+		if !slices.Contains(podrequest.Waits(), e.Reason) || is && e.LastTimestamp.Before(&last.LastTimestamp) {
 			return false
 		}
-		delete(i.objects, i.warned[pod])
-		i.warned[pod] = o.UID
-		object = &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, InvolvedObject: o.InvolvedObject,
-			Reason: o.Reason, Message: strings.ToValidUTF8(o.Message[:min(len(o.Message), podWarning)], ""), LastTimestamp: o.LastTimestamp,
-		}
+		delete(i.objects, i.warned[e.InvolvedObject])
+		i.warned[e.InvolvedObject] = e.UID
+		object = e
 	}
 	i.objects[object.GetUID()] = object
 	return true
@@ -171,9 +171,9 @@ func (s Scope) options(list client.ObjectList) []client.ListOption {
 	in := client.InNamespace(s.namespaceOf(list))
 	switch list.(type) {
 	case *certificatesv1.PodCertificateRequestList:
-		return []client.ListOption{in, client.Limit(podPage)}
+		return []client.ListOption{in, client.Limit(PageSize)}
 	case *corev1.EventList:
-		return []client.ListOption{in, client.Limit(podPage), client.MatchingFields{"source": podWarner}}
+		return []client.ListOption{in, client.Limit(PageSize), client.MatchingFields{"source": podWarner}}
 	default:
 		return []client.ListOption{in}
 	}
@@ -181,5 +181,8 @@ func (s Scope) options(list client.ObjectList) []client.ListOption {
 
 // kindOf is the kind of a list's items.
 func kindOf(list client.ObjectList) string {
+	if kind := list.GetObjectKind().GroupVersionKind().Kind; kind != "" { // an unstructured one
+		return kind
+	}
 	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", list), "*v1."), "List")
 }

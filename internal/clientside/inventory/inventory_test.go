@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,7 +32,8 @@ func cluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cl
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+	source := func(o client.Object) []string { return []string{o.(*corev1.Event).Source.Component} } //nolint:forcetypeassert // it is one
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).WithIndex(&corev1.Event{}, "source", source).Build()
 }
 
 // TestRead: what may not be read is said.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +28,7 @@ import (
 
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/clientside/inventory"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/kubectl/internal/plugin"
@@ -41,11 +43,11 @@ const (
 	metricPort = 9402
 )
 
-// pageSize is how many objects are read at once. MostOfPods is how many requests for certificates of Pods are taken: a
-// cluster has three for each Pod and day, and keeps each for a quarter of an hour.
+// MostOfPods is how many requests for certificates of Pods are taken: a cluster has three for each Pod and day, and
+// keeps each for a quarter of an hour. MostBytes bounds them too: whoever runs Pods writes up to 256 KiB into each.
 const (
-	pageSize   = 500
 	mostOfPods = 10_000
+	mostBytes  = 64 << 20
 )
 
 // gatherer fills an archive.
@@ -63,13 +65,13 @@ type gatherer struct {
 	seen    map[types.UID]bool
 }
 
-// source is a kind of objects, and which of them are taken: all without is, and at most so many; 0 is no bound.
+// source is a kind of objects, and which of them are taken: all without is, and those of Pods up to a bound.
 type source struct {
-	file string
-	kind schema.GroupVersionKind
-	wide bool // has no namespace
-	is   func(*unstructured.Unstructured) bool
-	most int
+	file    string
+	kind    schema.GroupVersionKind
+	wide    bool // has no namespace
+	is      func(*unstructured.Unstructured) bool
+	bounded bool
 }
 
 func sources() []source {
@@ -85,7 +87,7 @@ func sources() []source {
 		{file: "orders", kind: kind(acme, "Order")},
 		{file: "challenges", kind: kind(acme, "Challenge")},
 		{file: "certificatesigningrequests", kind: kind("certificates.k8s.io", "CertificateSigningRequest"), wide: true, is: isOurSigner},
-		{file: "podcertificaterequests", kind: kind("certificates.k8s.io", "PodCertificateRequest"), is: isOurSigner, most: mostOfPods},
+		{file: "podcertificaterequests", kind: kind("certificates.k8s.io", "PodCertificateRequest"), is: isOurSigner, bounded: true},
 		{file: "clustertrustbundles", kind: kind("certificates.k8s.io", "ClusterTrustBundle"), wide: true, is: isOurSigner},
 		{file: "ingresses", kind: kind("networking.k8s.io", "Ingress"), is: asks},
 		{file: "gateways", kind: kind("gateway.networking.k8s.io", "Gateway"), is: asks},
@@ -94,8 +96,7 @@ func sources() []source {
 
 func isOurSigner(o *unstructured.Unstructured) bool {
 	signer, _, _ := unstructured.NestedString(o.Object, "spec", "signerName")
-	domain, _, _ := strings.Cut(signer, "/")
-	return domain == "cert-manager.io" || strings.HasSuffix(domain, ".cert-manager.io")
+	return podrequest.IsOurs(signer)
 }
 
 // asks reports whether an Ingress or a Gateway asks for certificates.
@@ -135,32 +136,34 @@ func (g *gatherer) all(ctx context.Context, read func(context.Context) (any, err
 	return nil
 }
 
+var errMost = fmt.Errorf("there are more than %d, or than %d MiB of them: the others are left out", mostOfPods, mostBytes>>20)
+
 // list reads the objects of a source, in pages. False says that they cannot be read, which is noted.
 func (g *gatherer) list(ctx context.Context, s source, namespace string) (taken []unstructured.Unstructured, can bool) {
-	for token := ""; ; {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(s.kind)
-		switch err := g.client.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(token)); {
-		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
-			g.lack(s.kind.Kind+" objects", errors.New("the cluster does not have this kind"))
-			return nil, false
-		case err != nil:
-			g.lack(s.kind.Kind+" objects", err)
-			return nil, false
+	list, size := &unstructured.UnstructuredList{}, 0
+	list.SetGroupVersionKind(s.kind)
+	err := inventory.Pages(ctx, g.client, list, func(object runtime.Object) error {
+		o, is := object.(*unstructured.Unstructured)
+		if !is || s.is != nil && !s.is(o) {
+			return nil
 		}
-		for _, o := range list.Items {
-			if s.is == nil || s.is(&o) {
-				taken = append(taken, o)
+		if s.bounded {
+			text, _ := o.MarshalJSON() // it was JSON
+			if size += len(text); len(taken) == mostOfPods || size > mostBytes {
+				return errMost
 			}
 		}
-		if s.most > 0 && len(taken) > s.most {
-			g.lack(s.kind.Kind+" objects", fmt.Errorf("there are more than %d: the others are left out", s.most))
-			return taken[:s.most], true
-		}
-		if token = list.GetContinue(); token == "" {
-			return taken, true
-		}
+		taken = append(taken, *o)
+		return nil
+	}, client.InNamespace(namespace), client.Limit(inventory.PageSize))
+	if err == nil {
+		return taken, true
 	}
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		err = errors.New("the cluster does not have this kind")
+	}
+	g.lack(s.kind.Kind+" objects", err)
+	return taken, errors.Is(err, errMost)
 }
 
 // found are the objects of a source.
@@ -335,16 +338,16 @@ func (g *gatherer) namesOfSecrets(ctx context.Context) error {
 	return g.encode("secrets.yaml", secrets, nil)
 }
 
-// events are those about the objects, about objects of our kinds, and ours about Pods.
+// events are those about the objects, about objects of our kinds, and ours about Pods. Of Pods with requests, they are
+// those of the kubelet about certificates, too: others say what runs there.
 func (g *gatherer) events(ctx context.Context) error {
-	ours := podrequest.Waits()
-	taken, can := g.list(ctx, source{kind: corev1.SchemeGroupVersion.WithKind("Event"), is: func(e *unstructured.Unstructured) bool {
-		about := func(field string) string {
-			text, _, _ := unstructured.NestedString(e.Object, "involvedObject", field)
-			return text
+	taken, can := g.list(ctx, source{kind: corev1.SchemeGroupVersion.WithKind("Event"), is: func(o *unstructured.Unstructured) bool {
+		e := &corev1.Event{}
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, e) // what is no Event is about nothing
+		if e.InvolvedObject.Kind == "Pod" {
+			return slices.Contains(podrequest.Waits(), e.Reason) || g.seen[e.InvolvedObject.UID] && explain.IsPodTrouble(e)
 		}
-		reason, _, _ := unstructured.NestedString(e.Object, "reason")
-		return g.seen[types.UID(about("uid"))] || strings.Contains(about("apiVersion"), "cert-manager.io/") || about("kind") == "Pod" && slices.Contains(ours, reason)
+		return g.seen[e.InvolvedObject.UID] || strings.Contains(e.InvolvedObject.APIVersion, "cert-manager.io/")
 	}}, g.namespace)
 	if !can {
 		return nil
@@ -418,10 +421,7 @@ func (g *gatherer) logs(ctx context.Context, pod *corev1.Pod) error {
 			if previous && !restarted[c.Name] {
 				continue
 			}
-			file := "logs/" + pod.Name + "/" + c.Name + ".log"
-			if previous {
-				file = "logs/" + pod.Name + "/" + c.Name + ".previous.log"
-			}
+			file := "logs/" + pod.Name + "/" + c.Name + map[bool]string{true: ".previous"}[previous] + ".log"
 			text, err := logOf(ctx, clients, pod, &corev1.PodLogOptions{
 				Container: c.Name, Previous: previous, TailLines: new(int64(logLines)), LimitBytes: new(int64(logBytes)),
 			})

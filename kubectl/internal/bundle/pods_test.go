@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"chancery.dev/internal/clientside/inventory"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig"
@@ -47,9 +49,9 @@ func TestPods(t *testing.T) {
 			SignerName: signerName, PodName: name, PodUID: types.UID("uid-" + name), ServiceAccountName: "web", ServiceAccountUID: "u", NodeName: "n", NodeUID: "n", StubPKCS10Request: stub,
 		}}
 	}
-	event := func(name, pod, reason string) *corev1.Event {
+	event := func(name, pod, reason, message string) *corev1.Event {
 		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.Namespace, Name: pod, UID: types.UID("uid-" + pod)}
-		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, InvolvedObject: about, Reason: reason, Type: corev1.EventTypeWarning}
+		return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, InvolvedObject: about, Reason: reason, Message: message, Type: corev1.EventTypeWarning}
 	}
 	bundle := func(signerName, last string) *certificatesv1.ClusterTrustBundle {
 		return &certificatesv1.ClusterTrustBundle{
@@ -59,7 +61,8 @@ func TestPods(t *testing.T) {
 	}
 	ours, theirs := "clusterissuers.cert-manager.io/"+w.ClusterName("pods"), "example.com/"+w.ClusterName("pods")
 	w.Create(t, request("waits", ours), request("foreign", theirs), bundle(ours, ":chancery"), bundle(theirs, ":theirs"),
-		event("mount", "waits", "FailedMount"), event("gone", "gone", podrequest.ReasonForbidden), event("other", "foreign", "FailedMount"))
+		event("mount", "waits", "FailedMount", ""), event("gone", "gone", podrequest.ReasonForbidden, ""), event("other", "foreign", "FailedMount", ""),
+		event("denial", "waits", "Failed", "PodCertificateRequest r failed"), event("other-probe", "waits", "Unhealthy", ""), event("other-image", "waits", "Failed", "no image"))
 	_, files := gather(t, w)
 	for name, want := range map[string]struct{ has, not string }{
 		"objects/podcertificaterequests.yaml": {"podName: waits", "foreign"},
@@ -70,7 +73,7 @@ func TestPods(t *testing.T) {
 			t.Errorf("%s has to have %q, and not %q:\n%s", name, want.has, want.not, files[name])
 		}
 	}
-	if !strings.Contains(files["events.yaml"], "name: gone") || !strings.Contains(files["objects/clustertrustbundles.yaml"], "BEGIN CERTIFICATE") {
+	if !strings.Contains(files["events.yaml"], "name: gone") || !strings.Contains(files["events.yaml"], "name: denial") || !strings.Contains(files["objects/clustertrustbundles.yaml"], "BEGIN CERTIFICATE") {
 		t.Errorf("the event about a Pod whose request is gone, or the root, is not there:\n%s", files["events.yaml"])
 	}
 }
@@ -80,6 +83,7 @@ type endless struct {
 	client.Client
 
 	pages int
+	large string // in each object
 }
 
 func (e *endless) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -88,28 +92,25 @@ func (e *endless) List(_ context.Context, list client.ObjectList, options ...cli
 	e.pages++
 	items := make([]unstructured.Unstructured, o.Limit)
 	for i := range items {
-		items[i].Object = map[string]any{"spec": map[string]any{"signerName": [...]string{"cert-manager.io/pods", "example.com/pods"}[i%2]}}
+		items[i].Object = map[string]any{"spec": map[string]any{"signerName": [...]string{"cert-manager.io/pods", "example.com/pods"}[i%2], "large": e.large}}
 	}
 	list.(*unstructured.UnstructuredList).Items = items //nolint:forcetypeassert // the gatherer lists these
 	list.SetContinue(fmt.Sprint(e.pages))
 	return nil
 }
 
-// TestRequestsWithoutEnd: requests are read in pages, up to a number, and the archive says that there are more.
+// TestRequestsWithoutEnd: requests are read in pages, up to a number and a size, and the archive says that there are
+// more.
 func TestRequestsWithoutEnd(t *testing.T) {
 	t.Parallel()
-	all := &endless{}
-	g := &gatherer{archive: &archive{}, client: all}
-	for _, s := range sources() {
-		if s.file != "podcertificaterequests" {
-			continue
-		}
-		taken, can := g.list(t.Context(), s, "")
-		if !can || len(taken) != mostOfPods || all.pages != 2*mostOfPods/pageSize+1 || len(g.lacks) != 1 || !strings.Contains(g.lacks[0], "more than 10000") {
+	at := slices.IndexFunc(sources(), func(s source) bool { return s.file == "podcertificaterequests" })
+	const size = 256 << 10
+	for large, want := range map[string]int{"": mostOfPods, strings.Repeat("x", size): mostBytes/size - 1} {
+		all := &endless{large: large}
+		g := &gatherer{archive: &archive{}, client: all}
+		taken, can := g.list(t.Context(), sources()[at], "")
+		if !can || len(taken) != want || all.pages != 2*want/inventory.PageSize+1 || len(g.lacks) != 1 || !strings.Contains(g.lacks[0], "more than 10000, or than 64 MiB") {
 			t.Errorf("%t: %d objects of %d pages, %q", can, len(taken), all.pages, g.lacks)
 		}
-	}
-	if all.pages == 0 {
-		t.Error("requests are not read")
 	}
 }

@@ -74,8 +74,8 @@ func New(streams plugin.Streams) *cobra.Command {
 	f.StringVarP(&o.output, "output", "o", "", "wide, json, yaml, csv or name")
 	f.StringVar(&o.sortBy, "sort-by", "", "sort by a field of -o json, as in .name or .renews, in place of the time of expiry")
 	f.StringVar(&o.expiring, "expiring", "", "only certificates that expire within this time, as in 14d or 36h; with --not-ready, those that are not ready too")
-	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only certificates that are not ready; with --expiring, those that expire soon too")
-	f.StringVar(&o.filter.Issuer, "issuer", "", "only certificates of this issuer: a name, or as in clusterissuer/letsencrypt")
+	f.BoolVar(&o.filter.NotReady, "not-ready", false, "only what is not ready, of Pods also what is in trouble; with --expiring, those that expire soon too")
+	f.StringVar(&o.filter.Issuer, "issuer", "", "only Certificates, or Pods, of this issuer: a name, or as in clusterissuer/letsencrypt")
 	_ = cmd.RegisterFlagCompletionFunc("issuer", plugin.Complete(0, plugin.Issuers()...)) // the flag is there
 	formats := []string{"wide", "json", "yaml", "csv", "name"}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // as well
@@ -118,6 +118,9 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		if o.pods {
 			what = "Pods with certificates of their own"
 		}
+		if o.filter != (explain.Filter{}) || o.selector != "" {
+			what += " that fit the flags"
+		}
 		fmt.Fprintln(streams.ErrOut, status.NoneIn(what, q.Namespace))
 		return nil
 	}
@@ -148,8 +151,8 @@ func (o *options) rows(ctx context.Context, streams plugin.Streams, q status.Que
 	progress := plugin.StartProgress(streams, !o.forPeople(), "reading the Pods")
 	reports, unread, err := status.Pods(ctx, c, q.Namespace, q.Selector, now)
 	progress.Stop()
-	if unread {
-		fmt.Fprintln(streams.ErrOut, "you may not list podcertificaterequests, which say more of Pods that wait")
+	if unread != "" {
+		fmt.Fprintf(streams.ErrOut, "you may not list %s, which say more of Pods that wait\n", unread)
 	}
 	return explain.PodRows(reports, o.filter, now), err
 }
@@ -208,8 +211,8 @@ const (
 	screen, gap = 80, 2
 	// leastCause is how much of a cause is shown at least, however long the names are.
 	leastCause = 30
-	// mostIssuer is how much of the name of an issuer is shown at least.
-	mostIssuer = 24
+	// leastIssuer is how much of the name of an issuer is shown at least.
+	leastIssuer = 24
 )
 
 // fitted is narrow for the terminal that it is written to. What is written to something else is not cut.
@@ -235,7 +238,7 @@ func (t table) narrow(out io.Writer, rows []explain.Row, namespaces bool, now ti
 	for _, r := range rows {
 		third := days(r.Expires, now)
 		if t.pods {
-			third = plugin.Cut(terminal.Line(r.Issuer), max(mostIssuer, fits/4))
+			third = plugin.Cut(terminal.Line(r.Issuer), max(leastIssuer, fits/4))
 		}
 		lines = append(lines, []string{title(r, namespaces), short(r.State), third, terminal.Line(r.Cause)})
 	}

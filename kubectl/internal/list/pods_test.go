@@ -29,7 +29,7 @@ import (
 // podFor is a Pod with a volume for which a signer signs.
 func podFor(namespace, name, signerName string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
-		ServiceAccountName: "pods", AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "a", Image: "a"}},
+		NodeName: "node", ServiceAccountName: "pods", AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "a", Image: "a"}},
 		Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: signerName, KeyType: "ECDSAP256", CredentialBundlePath: "c.pem"}}},
 		}}}},
@@ -53,7 +53,8 @@ func TestListPods(t *testing.T) {
 	}}
 	w.Create(t, pcr, &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "e"}, Type: corev1.EventTypeWarning, Reason: podrequest.ReasonForbidden, Message: "no right",
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.Namespace, Name: forbidden.Name, UID: forbidden.UID}, LastTimestamp: metav1.Now(),
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: w.Namespace, Name: forbidden.Name, UID: forbidden.UID, FieldPath: podrequest.FieldPath(signerName)},
+		LastTimestamp:  metav1.Now(),
 	})
 	pcr.Status.Conditions = []metav1.Condition{{
 		Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: podrequest.ReasonStubNames, Message: "names", LastTransitionTime: metav1.Now(),
@@ -78,7 +79,7 @@ func TestListPods(t *testing.T) {
 			"without-a-right  waiting  Issuer/pods  no right\n", "new              waiting  Issuer/pods\n", "running          started  Issuer/pods\n",
 		}, "of-others"},
 		"--not-ready":                  {found, []string{"denied ", "without-a-right ", "new "}, "running "},
-		"--not-ready -l app=running":   {0, []string{"no Pods with certificates of their own"}, "denied"},
+		"--not-ready -l app=running":   {0, []string{"no Pods with certificates of their own that fit the flags are found"}, "denied"},
 		"--issuer issuer/pods -o name": {0, []string{"pod/denied\npod/without-a-right\npod/new\npod/running\n"}, ""},
 		"--issuer issuer/other":        {0, []string{"no Pods with certificates of their own"}, "denied"},
 		"-o wide":                      {0, []string{"identity  denied"}, "SECRET"},
@@ -148,7 +149,7 @@ func TestTenThousandPods(t *testing.T) {
 		pod := podFor("shop", fmt.Sprintf("web-%d", i), "cert-manager.io/pods")
 		pod.UID = types.UID(pod.Name)
 		volumes = append(volumes, explain.PodVolumes(pod, nil, []*corev1.Event{{
-			InvolvedObject: corev1.ObjectReference{UID: pod.UID}, Reason: podrequest.ReasonForbidden, Message: fmt.Sprintf("no right %d", i*7919%90),
+			ObjectMeta: pod.ObjectMeta, InvolvedObject: corev1.ObjectReference{UID: pod.UID, FieldPath: podrequest.FieldPath("cert-manager.io/pods")}, Reason: podrequest.ReasonForbidden, Message: fmt.Sprintf("no right %d", i*7919%90),
 		}})...)
 	}
 	cost := growth.Measure(func() {

@@ -27,24 +27,24 @@ func (s *start) includeVolumes(ctx context.Context, c client.Client, i *inventor
 }
 
 // Pods explains the certificates of the Pods that a selector takes, in a namespace, or in all for an empty one: a
-// report for each volume of a Pod with a certificate of one of our issuers. Unread says that the user may not read the
-// requests for them. Everything is read in pages, with the rights of the role view.
-func Pods(ctx context.Context, c client.Client, namespace string, selector labels.Selector, now time.Time) (reports []explain.Report, unread bool, err error) {
+// report for each volume of a Pod with a certificate of one of our issuers. Unread names the resources that the user
+// may not read. Everything is read in pages, with the rights of the role view.
+func Pods(ctx context.Context, c client.Client, namespace string, selector labels.Selector, now time.Time) (reports []explain.Report, unread string, err error) {
 	pods, err := inventory.Pods(ctx, c, namespace, selector)
 	if err != nil || len(pods) == 0 {
-		return nil, false, err
+		return nil, "", err
 	}
 	volumes, err := inventory.PodVolumes(ctx, c, namespace, "", pods)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	i, err := inventory.Read(ctx, c, inventory.Scope{Namespace: namespace, OnlyIssuers: true})
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	w := i.Cluster(now)
 	for _, v := range volumes {
-		unread, v.Unread = v.Unread, false // the command says it once
+		unread, v.Unread = v.Unread, "" // the command says it once
 		reports = append(reports, w.Pod(v))
 	}
 	return reports, unread, nil

@@ -51,7 +51,7 @@ func TestPodCertificate(t *testing.T) {
 	if state, cause := says(); state != "waiting" || cause != "" {
 		t.Errorf("nothing is known: %s %q", state, cause)
 	}
-	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.Namespace, Name: "web", UID: pod.UID}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: w.Namespace, Name: "web", UID: pod.UID, FieldPath: podrequest.FieldPath(signerName)}
 	event := func(name, reason, message string, ago time.Duration) *corev1.Event {
 		return &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
