@@ -217,7 +217,7 @@ func launch(binary string, alive *os.File, flags ...string) (*rest.Config, *plan
 		return nil, nil, err
 	}
 	kubeconfig, log := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "log")
-	const script = `dir=$1; shift; "$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$dir/data" --kubeconfig-out "$dir/kubeconfig" "$@" >"$dir/log" 2>&1; rm -rf "$dir"`
+	const script = `dir=$1; shift; "$0" up --controllers=false --unsafe-no-fsync --exit-with-parent --data-dir "$dir/data" --kubeconfig-out "$dir/kubeconfig" "$@" >"$dir/log" 2>&1; [ ! -e "$dir/kubeconfig" ] || rm -rf "$dir"`
 	cmd := exec.CommandContext(context.Background(), "sh", append([]string{"-c", script, binary, dir}, flags...)...)
 	cmd.Stdin, cmd.Env = alive, append(os.Environ(), "GOGC=400") // collecting garbage is a sixth of its work, and memory is at hand
 	if err := cmd.Start(); err != nil {
@@ -233,6 +233,12 @@ func launch(binary string, alive *os.File, flags ...string) (*rest.Config, *plan
 			spent.On("starting control planes", began)
 			rc.QPS = -1
 			return rc, &plane{dir, cmd.Process.Pid, ended}, nil
+		}
+		select {
+		case <-ended:
+			said, _ := os.ReadFile(log)
+			return nil, nil, errors.Join(fmt.Errorf("%s ended before it was ready: %s", binary, said), os.RemoveAll(dir))
+		default:
 		}
 	}
 	said, _ := os.ReadFile(log)

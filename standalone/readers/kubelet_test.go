@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/kubernetes/pkg/kubelet/clustertrustbundle"
 	testingclock "k8s.io/utils/clock/testing"
@@ -165,9 +166,9 @@ func handshake(t *testing.T, w *rig.World, server, client volume, serverName, cl
 }
 
 // podsWorld is a world with a CA for Pods, whose roots are in a ClusterTrustBundle, and the name of its signer.
-func podsWorld(t *testing.T) (w *rig.World, signerName string) {
+func podsWorld(t *testing.T, on *rest.Config) (w *rig.World, signerName string) {
 	t.Helper()
-	w = rig.NewWorld(t)
+	w = rig.NewWorldOn(t, on)
 	attest := certificates([]string{"signers"}, "attest")
 	attest.ResourceNames = []string{"cert-manager.io/*", "clusterissuers.cert-manager.io/*"}
 	w.Allow(t, "pods-controller", rig.ToController(), attest, certificates([]string{"podcertificaterequests"}, "list", "watch"),
@@ -194,7 +195,7 @@ func podsWorld(t *testing.T) (w *rig.World, signerName string) {
 // after, each with the identity of its ServiceAccount.
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	w, signerName := podsWorld(t)
+	w, signerName := podsWorld(t, rig.Cluster(t))
 	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
 	k := newNode(t, w, web, api)
 	roots := k.roots(signerName, 1)
@@ -211,7 +212,7 @@ func TestKubelet(t *testing.T) {
 // roots at different times. Whoever has the newest of both connects with whoever has the oldest, each way.
 func TestRotation(t *testing.T) {
 	t.Parallel()
-	w, signerName := podsWorld(t)
+	w, signerName := podsWorld(t, rig.Cluster(t))
 	web, api := pod(t, w, "web", signerName), pod(t, w, "api", signerName)
 	k := newNode(t, w, web, api)
 	roots := [][]*x509.Certificate{k.roots(signerName, 1)}

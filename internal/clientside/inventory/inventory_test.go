@@ -32,7 +32,7 @@ func cluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cl
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := func(o client.Object) []string { return []string{o.(*corev1.Event).Source.Component} } //nolint:forcetypeassert // it is one
+	source := func(o client.Object) []string { return []string{o.(*corev1.Event).Source.Component} }
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).WithIndex(&corev1.Event{}, "source", source).Build()
 }
 

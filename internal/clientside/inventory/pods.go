@@ -82,9 +82,7 @@ func PodVolumes(ctx context.Context, c client.Reader, namespace, name string, po
 		}
 		return nil
 	}, client.InNamespace(namespace), client.Limit(PageSize), ofRequests)
-	if apierrors.IsForbidden(err) {
-		unread = append(unread, "podcertificaterequests")
-	} else if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+	if err := without(err, "podcertificaterequests", &unread); err != nil {
 		return nil, err
 	}
 	err = Pages(ctx, c, &corev1.EventList{}, func(o runtime.Object) error {
@@ -96,15 +94,27 @@ func PodVolumes(ctx context.Context, c client.Reader, namespace, name string, po
 		}
 		return nil
 	}, client.InNamespace(namespace), client.Limit(PageSize), ofEvents)
-	if apierrors.IsForbidden(err) {
-		unread = append(unread, "events")
-	} else if err != nil {
+	if err := without(err, "events", &unread); err != nil {
 		return nil, err
 	}
 	for at := range volumes {
 		volumes[at].Unread = strings.Join(unread, " and ")
 	}
 	return volumes, nil
+}
+
+// without returns an error of a list, unless the rest can be told without the list: what may not be read is added to
+// unread, and what the API server does not serve is not there.
+func without(err error, resource string, unread *[]string) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		*unread = append(*unread, resource)
+		return nil
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return nil
+	default:
+		return err
+	}
 }
 
 // thinRequest takes away what nobody asks for, once it is known which volume a request is for.
