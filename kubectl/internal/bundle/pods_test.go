@@ -94,7 +94,7 @@ func (e *endless) List(_ context.Context, list client.ObjectList, options ...cli
 	for i := range items {
 		items[i].Object = map[string]any{"spec": map[string]any{"signerName": [...]string{"cert-manager.io/pods", "example.com/pods"}[i%2], "large": e.large}}
 	}
-	list.(*unstructured.UnstructuredList).Items = items //nolint:forcetypeassert // the gatherer lists these
+	list.(*unstructured.UnstructuredList).Items = items
 	list.SetContinue(fmt.Sprint(e.pages))
 	return nil
 }

@@ -114,14 +114,7 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		return err
 	}
 	if len(rows) == 0 && o.forPeople() {
-		what := "Certificates"
-		if o.pods {
-			what = "Pods with certificates of their own"
-		}
-		if o.filter != (explain.Filter{}) || o.selector != "" {
-			what += " that fit the flags"
-		}
-		fmt.Fprintln(streams.ErrOut, status.NoneIn(what, q.Namespace))
+		fmt.Fprintln(streams.ErrOut, status.NoneIn(o.what(), q.Namespace))
 		return nil
 	}
 	if err := write(streams.Out, rows, o.all, now); err != nil {
@@ -131,6 +124,18 @@ func (o *options) run(cmd *cobra.Command, streams plugin.Streams) error {
 		return plugin.ExitError{Code: found}
 	}
 	return nil
+}
+
+// what is listed, in words.
+func (o *options) what() string {
+	what := "Certificates"
+	if o.pods {
+		what = "Pods with certificates of their own"
+	}
+	if o.filter != (explain.Filter{}) || o.selector != "" {
+		what += " that fit the flags"
+	}
+	return what
 }
 
 // forPeople reports whether a person reads the output.
