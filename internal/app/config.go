@@ -37,7 +37,7 @@ type Config struct {
 	Scope controller.Scope
 
 	// PodCertificates makes the controller sign PodCertificateRequests, by issuers that say so. TrustBundles says which
-	// of them may have their roots in ClusterTrustBundles.
+	// CA issuers may have their roots in ClusterTrustBundles.
 	PodCertificates bool
 	TrustBundles    trustbundles.Issuers
 	// AcceptForeignCRDs lets the controller work with the definitions of others, which lack rules and fields of ours.

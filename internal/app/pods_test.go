@@ -253,6 +253,34 @@ func TestPodServices(t *testing.T) {
 	}
 }
 
+// TestPodsForLong: a certificate is valid for more than a day if the issuer allows that, and the Pod asks for it. A
+// kubelet that asks for more than its Pod gets a day.
+func TestPodsForLong(t *testing.T) {
+	t.Parallel()
+	w := newPodWorld(t)
+	w.annotate(t, "pods", certmanagerv1.PodCertificatesDurationAnnotation, "1000h")
+	w.annotate(t, "pods", certmanagerv1.PodCertificatesForAnnotation, "all") // last: until it is seen, requests wait
+	const asked, day = 720 * time.Hour, 24 * time.Hour
+	for name, want := range map[string]time.Duration{"long": asked, "short": day} {
+		signerName, seconds := "issuers.cert-manager.io/"+w.Namespace+".pods", new(int32(want.Seconds()))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "a", Image: "a"}},
+			Volumes: []corev1.Volume{{Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+				PodCertificate: &corev1.PodCertificateProjection{SignerName: signerName, KeyType: "ECDSAP256", CredentialBundlePath: "a.pem", MaxExpirationSeconds: seconds},
+			}}}}}},
+		}}
+		w.Create(t, pod)
+		pcr, key := w.request(t, name, "web", signerName, x509.CertificateRequest{})
+		pcr.Spec.PodUID, pcr.Spec.MaxExpirationSeconds = pod.UID, new(int32(asked.Seconds()))
+		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
+			t.Fatal(err)
+		}
+		if leaf := w.issued(t, pcr, key); leaf.NotAfter.Sub(leaf.NotBefore) != want {
+			t.Errorf("%s: valid for %s", name, leaf.NotAfter.Sub(leaf.NotBefore))
+		}
+	}
+}
+
 // TestPodsMisuse: each misuse is refused in words of its own.
 func TestPodsMisuse(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,6 +147,11 @@ func (s Scope) Reach(ref cmmeta.IssuerReference) Reach {
 	default:
 		return WithinReach
 	}
+}
+
+// Covers reports whether a namespace is within the scope.
+func (s Scope) Covers(namespace string) bool {
+	return len(s.Namespaces) == 0 || slices.Contains(s.Namespaces, namespace)
 }
 
 // IssuerKinds returns a new object of each kind of issuer that is read.

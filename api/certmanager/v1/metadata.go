@@ -103,7 +103,8 @@ const (
 	// PodCertificatesForAnnotation, if it is "all", lets every ServiceAccount have certificates. Without it, a
 	// ServiceAccount needs the verb request on the signer.
 	PodCertificatesForAnnotation = "chancery.dev/pod-certificates-for"
-	// PodCertificatesDurationAnnotation is the longest lifetime, from 1h to 24h, as a duration; 24h without it.
+	// PodCertificatesDurationAnnotation is the longest lifetime, from 1h to 2184h (91 days), as a duration; 24h without
+	// it. A certificate is valid for more than 24h only if a volume of the Pod asks for it.
 	PodCertificatesDurationAnnotation = "chancery.dev/pod-certificates-duration"
 	// PodCertificatesClusterDomainAnnotation is the DNS domain of the cluster; cluster.local without it.
 	PodCertificatesClusterDomainAnnotation = "chancery.dev/pod-certificates-cluster-domain"

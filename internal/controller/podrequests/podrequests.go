@@ -118,10 +118,7 @@ func (r *requests) inScope(object client.Object) bool {
 		return false
 	}
 	named, ours := request.ParseSignerName(pcr.Spec.SignerName)
-	if len(r.Scope.Namespaces) > 0 && !slices.Contains(r.Scope.Namespaces, pcr.Namespace) {
-		return false
-	}
-	return ours && (named.Form == request.FormCSRIssuer || r.Scope.Holds(named.Name))
+	return ours && r.Scope.Covers(pcr.Namespace) && (named.Form == request.FormCSRIssuer || r.Scope.Holds(named.Name))
 }
 
 func issuerOf(object client.Object) []string {
@@ -192,7 +189,7 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
 	case podrequest.StepRead:
 		if err := r.read(ctx, p.Object, &o.state, a.Services); err != nil {
-			return engine.Plan{}, fmt.Errorf("read the Pod and the Services that give it names: %w", err)
+			return engine.Plan{}, fmt.Errorf("read the Pod, and the Services that give it names: %w", err)
 		}
 		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
 	case podrequest.StepWait:

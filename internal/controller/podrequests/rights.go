@@ -24,7 +24,8 @@ const granted, refused = time.Minute, 5 * time.Second
 const keptService = 1 << 10
 
 // read reads the Services that a Pod names, and the Pod if all of them exist. Neither is in a cache, since few Pods ask
-// for names. What is known of a Service counts as long as a right that is refused: many Pods wait for one.
+// for names, or for more than a day. What is known of a Service counts as long as a right that is refused: many Pods
+// wait for one.
 func (r *requests) read(ctx context.Context, pcr *certificatesv1.PodCertificateRequest, s *podrequest.State, services []string) error {
 	live := r.Manager.GetAPIReader()
 	s.Pod, s.Services = &corev1.Pod{}, map[string]*corev1.Service{}

@@ -85,7 +85,7 @@ func (k *signingRequests) inScope(obj client.Object) bool {
 		return false
 	}
 	if s.Form == request.FormCSRIssuer && s.Namespace != "" {
-		return len(k.Scope.Namespaces) == 0 || slices.Contains(k.Scope.Namespaces, s.Namespace)
+		return k.Scope.Covers(s.Namespace)
 	}
 	return k.Scope.Holds(s.Name)
 }

@@ -84,7 +84,7 @@ func reduceListenerSet(ctx context.Context, r *shims, o client.Object) (shim.Obj
 		return shim.Object{Idle: true}, nil
 	}
 	var parent *gwapiv1.Gateway
-	if key := parentKey(set); len(r.Scope.Namespaces) == 0 || slices.Contains(r.Scope.Namespaces, key.Namespace) {
+	if key := parentKey(set); r.Scope.Covers(key.Namespace) {
 		parent = &gwapiv1.Gateway{}
 		if err := r.Client.Get(ctx, key, parent); apierrors.IsNotFound(err) {
 			parent = nil

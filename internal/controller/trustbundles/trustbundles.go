@@ -5,7 +5,6 @@ package trustbundles
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -111,7 +110,7 @@ func (r *bundles) issuerRef(b *bundle) *corev1.ObjectReference {
 func (r *bundles) observe(ctx context.Context, p *pass) (observation, error) {
 	o := observation{State: trustbundle.State{Bundle: p.Object}}
 	_, of, ours := trustbundle.SignerOf(p.Object.Name)
-	elsewhere := of.Namespace != "" && len(r.Scope.Namespaces) > 0 && !slices.Contains(r.Scope.Namespaces, of.Namespace)
+	elsewhere := of.Namespace != "" && !r.Scope.Covers(of.Namespace)
 	if o.OutOfScope = !ours || elsewhere || r.Scope.Reach(of.Reference()) != controller.WithinReach; o.OutOfScope {
 		return o, nil
 	}

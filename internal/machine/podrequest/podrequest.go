@@ -9,7 +9,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,10 +24,12 @@ import (
 	"chancery.dev/internal/pki"
 )
 
-// The lifetimes of certificates for Pods. Shortest is the API's, Longest ours: the API's is 91 days.
+// The lifetimes of certificates for Pods. Shortest and Longest are the API's. An issuer that does not say more gives
+// Usual, which is what a volume asks for that says nothing.
 const (
 	Shortest = time.Hour
-	Longest  = 24 * time.Hour
+	Usual    = 24 * time.Hour
+	Longest  = 91 * 24 * time.Hour
 )
 
 // inside is how far from both ends of a lifetime the API wants the beginning of the refresh.
@@ -196,7 +200,7 @@ func issuer(s State) (a Action, waits bool) {
 func longest(annotations map[string]string) (time.Duration, error) {
 	text, limited := annotations[certmanagerv1.PodCertificatesDurationAnnotation]
 	if !limited {
-		return Longest, nil
+		return Usual, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < Shortest || d > Longest {
@@ -246,12 +250,15 @@ func sign(s State, most time.Duration, now time.Time) Action {
 	}
 	services, _ := servicesOf(s.Spec.UnverifiedUserAnnotations) // stub has looked at the error
 	switch {
-	case len(services) == 0:
+	case len(services) == 0 && most <= Usual:
 		return a
 	case s.Pod == nil:
 		return Action{Step: StepRead, Services: services}
 	case s.Pod.UID != s.Spec.PodUID:
 		return Action{Step: StepIgnore} // the Pod is gone, and the cluster soon removes its request
+	}
+	if most > Usual && !asksFor(s.Pod, s.Spec) {
+		a.Duration = Usual
 	}
 	domain, _ := domainOf(s.Annotations) // Decide has looked at the error
 	var problem string
@@ -260,6 +267,18 @@ func sign(s State, most time.Duration, now time.Time) Action {
 		a.Unwatched = true
 	}
 	return a
+}
+
+// asksFor reports whether a volume of the Pod asks for the lifetime, and for the names, that a kubelet has asked for:
+// the API server does not compare the two, and a node that is broken into may ask for more.
+func asksFor(pod *corev1.Pod, spec *certificatesv1.PodCertificateRequestSpec) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(source corev1.VolumeProjection) bool {
+			of := source.PodCertificate
+			return of != nil && of.SignerName == spec.SignerName && of.MaxExpirationSeconds != nil && spec.MaxExpirationSeconds != nil &&
+				*of.MaxExpirationSeconds >= *spec.MaxExpirationSeconds && maps.Equal(of.UserAnnotations, spec.UnverifiedUserAnnotations)
+		})
+	})
 }
 
 // SPIFFEID is the identity of a ServiceAccount (SPIFFE-ID §2).

@@ -37,31 +37,73 @@ func stubOf(t *testing.T, template x509.CertificateRequest) []byte {
 	return der
 }
 
+func with(key, value string) func(*State) {
+	return func(s *State) {
+		s.Annotations = maps.Clone(s.Annotations)
+		s.Annotations[key] = value
+	}
+}
+
+// asks is a request for the names of Services, some of which select the Pod.
+func asks(services string) func(*State) {
+	return func(s *State) {
+		s.Spec.UnverifiedUserAnnotations = map[string]string{certmanagerv1.PodServicesAnnotation: services}
+		s.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Labels: map[string]string{"app": "web", "tier": "front"}}, Spec: corev1.PodSpec{Hostname: "web-0", Subdomain: "peers"}}
+		service := func(ip string, selector map[string]string) *corev1.Service {
+			return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip, Selector: selector}}
+		}
+		app := map[string]string{"app": "web"}
+		defer func() { s.Services["elsewhere"].Spec.Type = corev1.ServiceTypeExternalName }()
+		s.Services = map[string]*corev1.Service{
+			"web": service("192.0.2.1", app), "peers": service(corev1.ClusterIPNone, app), "api": service("192.0.2.2", map[string]string{"app": "web", "tier": "back"}), "outside": service("192.0.2.3", nil),
+			"1web": service("192.0.2.4", app), "elsewhere": service("", app),
+		}
+	}
+}
+
+// long is a request for 30 days, of a Pod whose volume asks for so many seconds; nil for a Pod that was not read.
+func long(seconds *int32) func(*State) {
+	return func(s *State) {
+		with(certmanagerv1.PodCertificatesDurationAnnotation, "2184h")(s)
+		s.Spec.MaxExpirationSeconds, s.CAEnds = new(int32(720*3600)), now.Add(10_000*time.Hour)
+		if seconds == nil {
+			return
+		}
+		s.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "tmp"}, {
+			Name: "identity", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+				{PodCertificate: &corev1.PodCertificateProjection{SignerName: s.Spec.SignerName, MaxExpirationSeconds: seconds}},
+			}}},
+		}}}}
+	}
+}
+
+// decided decides about a request that is signed, after a change, and returns the decision in few words.
+func decided(t *testing.T, name string, change func(*State)) string {
+	t.Helper()
+	s := State{
+		Spec: &certificatesv1.PodCertificateRequestSpec{
+			SignerName: "cert-manager.io/pods", PodName: "web-0", PodUID: "u", ServiceAccountName: "web", MaxExpirationSeconds: new(int32(86400)), StubPKCS10Request: stubOf(t, x509.CertificateRequest{}),
+		},
+		Namespace: "shop", Signer: request.SignerName{Form: request.FormCSR, Name: "pods"}, IssuerName: "ClusterIssuer pods",
+		Issuer: request.IssuerReady, IssuerType: "ca", Annotations: map[string]string{certmanagerv1.PodCertificatesAnnotation: "prod.example.com"},
+		MayRequest: new(true), CAEnds: now.Add(1000 * time.Hour),
+	}
+	change(&s)
+	a := Decide(s, now)
+	if (a.Step == StepWait || a.Step == StepDeny) == (a.Message == "") {
+		t.Errorf("%s: the message %q", name, a.Message)
+	}
+	if a.Step == StepDeny && !slices.Contains(Denials(), a.Reason) || a.Step == StepWait && a.Reason != "" && !slices.Contains(Waits(), a.Reason) {
+		t.Errorf("%s: the list of reasons does not have %s", name, a.Reason)
+	}
+	return [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepRead: fmt.Sprint("read ", a.Services),
+		StepSign: fmt.Sprint("sign ", a.Duration, " ", strings.Join(slices.Concat(a.Names.URIs, a.Names.DNSNames), " "))}[a.Step]
+}
+
 // TestDecide: one change to a request that is signed makes each other action.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	empty, named := stubOf(t, x509.CertificateRequest{}), stubOf(t, x509.CertificateRequest{DNSNames: []string{"a.example.com"}})
-	with := func(key, value string) func(*State) {
-		return func(s *State) {
-			s.Annotations = maps.Clone(s.Annotations)
-			s.Annotations[key] = value
-		}
-	}
-	asks := func(services string) func(*State) {
-		return func(s *State) {
-			s.Spec.UnverifiedUserAnnotations = map[string]string{certmanagerv1.PodServicesAnnotation: services}
-			s.Pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Labels: map[string]string{"app": "web", "tier": "front"}}, Spec: corev1.PodSpec{Hostname: "web-0", Subdomain: "peers"}}
-			service := func(ip string, selector map[string]string) *corev1.Service {
-				return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip, Selector: selector}}
-			}
-			app := map[string]string{"app": "web"}
-			defer func() { s.Services["elsewhere"].Spec.Type = corev1.ServiceTypeExternalName }()
-			s.Services = map[string]*corev1.Service{
-				"web": service("192.0.2.1", app), "peers": service(corev1.ClusterIPNone, app), "api": service("192.0.2.2", map[string]string{"app": "web", "tier": "back"}), "outside": service("192.0.2.3", nil),
-				"1web": service("192.0.2.4", app), "elsewhere": service("", app),
-			}
-		}
-	}
+	named := stubOf(t, x509.CertificateRequest{DNSNames: []string{"a.example.com"}})
 	for name, c := range map[string]struct {
 		change func(*State)
 		want   string
@@ -82,7 +124,7 @@ func TestDecide(t *testing.T) {
 		"no trust domain":     {with(certmanagerv1.PodCertificatesAnnotation, "spiffe://x"), "wait IssuerNotForPods"},
 		"capitals":            {with(certmanagerv1.PodCertificatesAnnotation, "Example"), "wait IssuerNotForPods"},
 		"a limit":             {with(certmanagerv1.PodCertificatesDurationAnnotation, "2h30m"), "sign 2h30m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"too long a limit":    {with(certmanagerv1.PodCertificatesDurationAnnotation, "25h"), "wait IssuerNotForPods"},
+		"too long a limit":    {with(certmanagerv1.PodCertificatesDurationAnnotation, "2184h1s"), "wait IssuerNotForPods"},
 		"too short a limit":   {with(certmanagerv1.PodCertificatesDurationAnnotation, "59m"), "wait IssuerNotForPods"},
 		"no duration":         {with(certmanagerv1.PodCertificatesDurationAnnotation, "a day"), "wait IssuerNotForPods"},
 		"asked for less":      {func(s *State) { s.Spec.MaxExpirationSeconds = new(int32(3600)) }, "sign 1h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
@@ -136,23 +178,56 @@ func TestDecide(t *testing.T) {
 			with(certmanagerv1.PodCertificatesForAnnotation, "all")(s)
 		}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
 	} {
-		s := State{
-			Spec: &certificatesv1.PodCertificateRequestSpec{
-				SignerName: "cert-manager.io/pods", PodName: "web-0", PodUID: "u", ServiceAccountName: "web", MaxExpirationSeconds: new(int32(86400)), StubPKCS10Request: empty,
-			},
-			Namespace: "shop", Signer: request.SignerName{Form: request.FormCSR, Name: "pods"}, IssuerName: "ClusterIssuer pods",
-			Issuer: request.IssuerReady, IssuerType: "ca", Annotations: map[string]string{certmanagerv1.PodCertificatesAnnotation: "prod.example.com"},
-			MayRequest: new(true), CAEnds: now.Add(1000 * time.Hour),
+		if got := decided(t, name, c.change); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		c.change(&s)
-		a := Decide(s, now)
-		got := [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepRead: fmt.Sprint("read ", a.Services),
-			StepSign: fmt.Sprint("sign ", a.Duration, " ", strings.Join(slices.Concat(a.Names.URIs, a.Names.DNSNames), " "))}[a.Step]
-		if got != c.want || (a.Step == StepWait || a.Step == StepDeny) == (a.Message == "") {
-			t.Errorf("%s: %s %q, want %s", name, got, a.Message, c.want)
-		}
-		if a.Step == StepDeny && !slices.Contains(Denials(), a.Reason) || a.Step == StepWait && a.Reason != "" && !slices.Contains(Waits(), a.Reason) {
-			t.Errorf("%s: the list of reasons does not have %s", name, a.Reason)
+	}
+}
+
+// TestLongLifetimes: above a day, a certificate is valid for what the issuer allows and a volume of the Pod asks for.
+func TestLongLifetimes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*State)
+		want   string
+	}{
+		"a long lifetime":                            {long(nil), "read []"},
+		"a long lifetime that the Pod asks for":      {long(new(int32(720 * 3600))), "sign 720h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a long lifetime that the Pod does not want": {long(new(int32(86400))), "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a long lifetime of another signer": {func(s *State) {
+			long(new(int32(720 * 3600)))(s)
+			s.Pod.Spec.Volumes[1].Projected.Sources[0].PodCertificate.SignerName = "cert-manager.io/others"
+		}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a long lifetime of a Pod that is gone": {func(s *State) { long(nil)(s); s.Pod = &corev1.Pod{} }, "ignore"},
+		"a long lifetime that is not allowed": {func(s *State) {
+			long(new(int32(720 * 3600)))(s)
+			delete(s.Annotations, certmanagerv1.PodCertificatesDurationAnnotation)
+		}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a long lifetime, and a Service": {func(s *State) {
+			asks("web")(s)
+			labels := s.Pod.Labels
+			long(new(int32(720 * 3600)))(s)
+			s.Pod.Labels = labels
+			s.Pod.Spec.Volumes[1].Projected.Sources[0].PodCertificate.UserAnnotations = maps.Clone(s.Spec.UnverifiedUserAnnotations)
+		}, "sign 720h0m0s spiffe://prod.example.com/ns/shop/sa/web web.shop.svc web.shop.svc.cluster.local"},
+		"a long lifetime, and a Service of another volume": {func(s *State) {
+			asks("web")(s)
+			labels := s.Pod.Labels
+			long(new(int32(720 * 3600)))(s)
+			s.Pod.Labels = labels
+		}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web web.shop.svc web.shop.svc.cluster.local"},
+		"a long lifetime, and no Service": {func(s *State) {
+			asks("none")(s)
+			long(new(int32(720 * 3600)))(s)
+		}, "wait ServiceNotForPod"},
+		"a long lifetime that nobody asks for": {func(s *State) { long(new(int32(720 * 3600)))(s); s.Spec.MaxExpirationSeconds = nil }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a long lifetime, and a CA that ends": {func(s *State) {
+			long(new(int32(720 * 3600)))(s)
+			s.CAEnds = now.Add(480 * time.Hour)
+		}, "sign 480h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+	} {
+		if got := decided(t, name, c.change); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
 }
@@ -160,7 +235,7 @@ func TestDecide(t *testing.T) {
 // TestRefreshAt: a refresh begins ten minutes inside of both ends at least, and Pods do not refresh in one moment.
 func TestRefreshAt(t *testing.T) {
 	t.Parallel()
-	for _, life := range []time.Duration{Shortest, Shortest + time.Second, 3 * time.Hour, Longest} {
+	for _, life := range []time.Duration{Shortest, Shortest + time.Second, 3 * time.Hour, Usual, Longest} {
 		moments := map[time.Time]int{}
 		for i := range 1000 {
 			at := RefreshAt(fmt.Sprint("pod-", i), now, now.Add(life))
