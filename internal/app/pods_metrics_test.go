@@ -36,7 +36,7 @@ func TestPodMetrics(t *testing.T) {
 		{"missing", ours + "made-up", nil, ""},
 		{"unsuited", ours + "own", nil, ""},
 	} {
-		pcr, _ := w.request(t, pod.name, "web", pod.signerName, x509.CertificateRequest{})
+		pcr, _ := w.PodRequest(t, pod.name, "web", pod.signerName, x509.CertificateRequest{})
 		pcr.Spec.UnverifiedUserAnnotations = pod.annotations
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)

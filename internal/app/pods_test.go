@@ -3,8 +3,6 @@ package app_test
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -47,18 +45,7 @@ func newPodWorld(t *testing.T) *podWorld {
 func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWorld {
 	t.Helper()
 	w := rig.NewWorld(t)
-	pods := func(verbs ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"podcertificaterequests"}, Verbs: verbs}
-	}
-	status := pods("patch")
-	status.Resources[0] += "/status"
-	const node = "system:node:node-1"
-	w.Allow(t, "controller", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: rig.Controller}, pods("list", "watch"), status)
-	w.Allow(t, "people", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "people-" + w.Namespace}, pods("create"))
-	kubelet, err := client.New(rig.As(w.Admin, node, "system:nodes", "people-"+w.Namespace), client.Options{Scheme: w.Client.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kubelet := w.Kubelet(t)
 	cfg := w.Config()
 	cfg.PodCertificates, cfg.MetricsAddress = true, rig.FreeAddress(t).String()
 	run(w, cfg)
@@ -78,26 +65,6 @@ func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWo
 			Spec:       certmanagerv1.IssuerSpec{SelfSigned: &certmanagerv1.SelfSignedIssuer{}},
 		})
 	return &podWorld{w, kubelet, cfg.MetricsAddress}
-}
-
-// request is that of a kubelet for a Pod of a ServiceAccount.
-func (w *podWorld) request(t *testing.T, pod, account, signerName string, template x509.CertificateRequest) (*certificatesv1.PodCertificateRequest, crypto.Signer) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stub, err := x509.CreateCertificateRequest(rand.Reader, &template, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &certificatesv1.PodCertificateRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: pod},
-		Spec: certificatesv1.PodCertificateRequestSpec{
-			SignerName: signerName, PodName: pod, PodUID: types.UID(pod), ServiceAccountName: account, ServiceAccountUID: types.UID(account),
-			NodeName: "node-1", NodeUID: "node-1", StubPKCS10Request: stub,
-		},
-	}, key
 }
 
 // issued awaits the certificate of a request, and returns its leaf.
@@ -165,7 +132,7 @@ func TestPods(t *testing.T) {
 	t.Parallel()
 	w := newPodWorld(t)
 	cluster := "cert-manager.io/" + w.ClusterName("pods")
-	first, key := w.request(t, "web-0", "web", cluster, x509.CertificateRequest{})
+	first, key := w.PodRequest(t, "web-0", "web", cluster, x509.CertificateRequest{})
 	if err := w.kubelet.Create(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +153,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("valid for %s, refreshed after %s", life, refresh)
 	}
 	for form, signerName := range map[string]string{"cluster": "clusterissuers.cert-manager.io/" + w.ClusterName("pods"), "namespace": "issuers.cert-manager.io/" + w.Namespace + ".pods"} {
-		pcr, key := w.request(t, "of-the-"+form, "other", signerName, x509.CertificateRequest{})
+		pcr, key := w.PodRequest(t, "of-the-"+form, "other", signerName, x509.CertificateRequest{})
 		pcr.Spec.MaxExpirationSeconds = new(int32(3600))
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)
@@ -219,7 +186,7 @@ func TestPodServices(t *testing.T) {
 	}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Labels: map[string]string{"app": "api"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	w.Create(t, pod)
-	pcr, key := w.request(t, "web-0", "web", signerName, x509.CertificateRequest{})
+	pcr, key := w.PodRequest(t, "web-0", "web", signerName, x509.CertificateRequest{})
 	pcr.Spec.PodUID, pcr.Spec.UnverifiedUserAnnotations = pod.UID, map[string]string{certmanagerv1.PodServicesAnnotation: "web"}
 	if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 		t.Fatal(err)
@@ -270,7 +237,7 @@ func TestPodsForLong(t *testing.T) {
 			}}}}}},
 		}}
 		w.Create(t, pod)
-		pcr, key := w.request(t, name, "web", signerName, x509.CertificateRequest{})
+		pcr, key := w.PodRequest(t, name, "web", signerName, x509.CertificateRequest{})
 		pcr.Spec.PodUID, pcr.Spec.MaxExpirationSeconds = pod.UID, new(int32(asked.Seconds()))
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)
@@ -296,7 +263,7 @@ func TestPodsMisuse(t *testing.T) {
 		"a-stub-with-names": {"issuers.cert-manager.io/" + w.Namespace + ".pods", named, nil, podrequest.ReasonStubNames},
 		"an-annotation":     {"issuers.cert-manager.io/" + w.Namespace + ".pods", x509.CertificateRequest{}, map[string]string{"example.com/x": "y"}, certificatesv1.PodCertificateRequestConditionInvalidUserConfig},
 	} {
-		pcr, _ := w.request(t, pod, "web", c.signerName, c.stub)
+		pcr, _ := w.PodRequest(t, pod, "web", c.signerName, c.stub)
 		pcr.Spec.UnverifiedUserAnnotations = c.annotations
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)
@@ -310,7 +277,7 @@ func TestPodsMisuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pcr, _ := w.request(t, "by-a-person", "web", "issuers.cert-manager.io/"+w.Namespace+".pods", x509.CertificateRequest{})
+	pcr, _ := w.PodRequest(t, "by-a-person", "web", "issuers.cert-manager.io/"+w.Namespace+".pods", x509.CertificateRequest{})
 	if err := person.Create(t.Context(), pcr); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "kubelets make them") {
 		t.Errorf("a request by a person: %v", err)
 	}
@@ -375,7 +342,7 @@ func TestPodsWait(t *testing.T) {
 	w := newPodWorld(t)
 	signerName := "issuers.cert-manager.io/" + w.Namespace + "."
 	ask := func(pod, issuer string) (*certificatesv1.PodCertificateRequest, crypto.Signer) {
-		pcr, key := w.request(t, pod, "web", signerName+issuer, x509.CertificateRequest{})
+		pcr, key := w.PodRequest(t, pod, "web", signerName+issuer, x509.CertificateRequest{})
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +381,7 @@ func TestPodsWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pcr, _ := w.request(t, kind, "web", signerName+"later", x509.CertificateRequest{})
+		pcr, _ := w.PodRequest(t, kind, "web", signerName+"later", x509.CertificateRequest{})
 		if pcr.Spec.StubPKCS10Request, err = x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 func TestPodsAreRead(t *testing.T) {
 	t.Parallel()
 	w := newPodWorld(t)
-	pcr, _ := w.request(t, "web-0", "web", "cert-manager.io/"+w.ClusterName("pods"), x509.CertificateRequest{})
+	pcr, _ := w.PodRequest(t, "web-0", "web", "cert-manager.io/"+w.ClusterName("pods"), x509.CertificateRequest{})
 	if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 		t.Fatal(err)
 	}

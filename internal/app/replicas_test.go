@@ -87,7 +87,7 @@ func TestReplicasSignForPods(t *testing.T) {
 	})
 	ask := func(pod, signerName string) (*certificatesv1.PodCertificateRequest, crypto.Signer) {
 		t.Helper()
-		pcr, key := w.request(t, pod, "web", signerName, x509.CertificateRequest{})
+		pcr, key := w.PodRequest(t, pod, "web", signerName, x509.CertificateRequest{})
 		if err := w.kubelet.Create(t.Context(), pcr); err != nil {
 			t.Fatal(err)
 		}
