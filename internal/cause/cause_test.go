@@ -78,6 +78,11 @@ func TestCures(t *testing.T) {
 	}
 	foreign := &certmanagerv1.CertificateRequest{}
 	foreign.Spec.IssuerRef = cmmeta.IssuerReference{Name: "root", Kind: "AWSPCAIssuer", Group: "awspca.cert-manager.io"}
+	forPods := &certmanagerv1.Issuer{Spec: certmanagerv1.IssuerSpec{Vault: &certmanagerv1.VaultIssuer{}}}
+	forPods.Annotations = map[string]string{certmanagerv1.PodCertificatesAnnotation: "prod.example.com"}
+	forPods.Status.Conditions = []certmanagerv1.IssuerCondition{{
+		Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue, Reason: certmanagerv1.IssuerReasonVaultVerified,
+	}}
 	caa := New(Class(fault.ClassValidation), acme.CodeCAA.Type(), "www.example.com", "CAA record for example.com prevents issuance")
 	for name, c := range map[string]struct {
 		scene     Scene
@@ -91,8 +96,9 @@ func TestCures(t *testing.T) {
 			RFC2136: &acmev1.RFC2136Provider{Nameserver: "192.0.2.1:53"}})}, "Check nameserver 192.0.2.1:53", "credential"},
 		"rights of a webhook": {Scene{Cause: New(Class(fault.ClassCredential), "", "", "no"), Challenge: by("Issuer", &acmev1.DNS01Solver{
 			Webhook: &acmev1.WebhookProvider{GroupName: "acme.example.com", SolverName: "mine"}})}, "right to create mine in the API group acme.example.com", "credential"},
-		"a wildcard": {Scene{Cause: New(NoSolver, "", "*.example.com", "no")}, "a wildcard cannot be proved otherwise", "selectors"},
-		"selectors":  {Scene{Cause: New(NoSolver, "", "www.example.com", "no")}, "Change the selectors", "wildcard"},
+		"Vault for Pods": {Scene{Cause: New(IssuerNotReady, "", "Issuer shop/pods", ForPodsOnly), Issuer: forPods}, "Take another issuer", "Correct"},
+		"a wildcard":     {Scene{Cause: New(NoSolver, "", "*.example.com", "no")}, "a wildcard cannot be proved otherwise", "selectors"},
+		"selectors":      {Scene{Cause: New(NoSolver, "", "www.example.com", "no")}, "Change the selectors", "wildcard"},
 		"no solvers": {Scene{Cause: New(NoSolver, "", "*.example.com", "no"), Issuer: &certmanagerv1.Issuer{Spec: certmanagerv1.IssuerSpec{ACME: &acmev1.ACMEIssuer{}}}},
 			NoSolvers, "selectors"},
 		"a quota":   {Scene{Cause: New(Quota, "", "Secret web", "exceeded quota"), Namespace: "shop"}, "kubectl describe resourcequota -n shop", "cause names"},

@@ -344,9 +344,9 @@ func (s *Scene) issuerNotReady() string {
 	reason := ""
 	if ready := certmanagerv1.FindIssuerCondition(s.Issuer.GetStatus().Conditions, certmanagerv1.IssuerConditionReady); ready != nil {
 		reason = ready.Reason
-	}
-	if certmanagerv1.ForPodsOnly(s.Issuer) && reason == certmanagerv1.IssuerReasonKeyPairVerified {
-		return "Take another issuer"
+		if certmanagerv1.ForPodsOnly(s.Issuer) && ready.Status == cmmeta.ConditionTrue {
+			return "Take another issuer"
+		}
 	}
 	switch reason {
 	case certmanagerv1.IssuerReasonErrGetKeyPair, certmanagerv1.IssuerReasonErrInvalidKeyPair:
