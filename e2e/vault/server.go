@@ -137,6 +137,9 @@ func (s *Server) try(ctx context.Context, method, path string, body map[string]a
 		return nil, err
 	}
 	r.Header.Set("X-Vault-Token", rootToken)
+	if method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return nil, err

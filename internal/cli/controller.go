@@ -101,7 +101,7 @@ func addServingFlags(cmd *cobra.Command, cfg *app.Config) {
 // addProcessFlags adds what concerns a process that leads, or waits until it does.
 func addProcessFlags(cmd *cobra.Command, cfg *app.Config) {
 	f := cmd.Flags()
-	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let one of several replicas work at a time; all sign for Pods, and answer HTTP-01 challenges")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", cfg.LeaderElect, "let one of several replicas work at a time; all sign for Pods by CA issuers, and answer HTTP-01 challenges")
 	f.StringVar(&cfg.LeaderElectionNamespace, "leader-election-namespace", cfg.LeaderElectionNamespace, "namespace of the lease")
 	addElectionFlags(cmd, &cfg.Election)
 	addMetricsFlags(cmd, cfg)
@@ -189,7 +189,7 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
 	f.BoolVar(&cfg.PodCertificates, "pod-certificates", false,
-		"sign PodCertificateRequests, which kubelets make for Pods, by CA issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, "+
+		"sign PodCertificateRequests, which kubelets make for Pods, by CA and Vault issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, "+
 			"and the rights of chancery install --pod-certificates")
 	addFlag(cmd, "trust-bundles", "CA issuers whose roots are written into ClusterTrustBundles if they have the annotation chancery.dev/trust-bundle: none, cluster-issuers or all; "+
 		"it needs Kubernetes 1.37, and the rights of chancery install --trust-bundles", string(trustbundles.None), func(text string) error {

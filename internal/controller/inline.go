@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,6 +11,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
 	"chancery.dev/internal/cause"
+	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/signer"
@@ -68,6 +70,15 @@ func (d *Deps) StateOf(issuer certmanagerv1.GenericIssuer, requestKind string) (
 	default:
 		return request.IssuerReady, ""
 	}
+}
+
+// Sign makes a Signer sign. After a failure that is the issuer's, the issuer is checked again.
+func (d *Deps) Sign(ctx context.Context, by signer.Signer, issuer certmanagerv1.GenericIssuer, r signer.Request) (signer.Result, error) {
+	result, err := by.Sign(ctx, issuer, r)
+	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
+		d.Engine.Repeat(issuer.GetUID(), ProbeCall)
+	}
+	return result, err
 }
 
 // ForgetIssuer makes Signers drop what they keep of an issuer that does not exist any more.

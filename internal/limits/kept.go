@@ -168,7 +168,7 @@ func passing() []Row {
 			Parser: "nothing is parsed",
 		},
 		{
-			What: "Calls that leave the process, at once", Who: "who creates Issuers and Certificates",
+			What: "Calls that leave the process, at once", Who: "who creates Issuers and Certificates, or runs Pods",
 			Numbers: []Number{
 				untried("calls", Calls, "calls", ByShare), untried("bytes of calls", CallBytes, "bytes", ByShare),
 				held("calls of a namespace", Calls/2, "calls", Waiting), held("bytes of a namespace's calls", CallBytes/2, "bytes", Waiting),

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -195,6 +196,26 @@ func parseOID(s string) (asn1.ObjectIdentifier, error) {
 		return nil, errors.New("invalid oid: a number in it is too large")
 	}
 	return out, nil
+}
+
+// HasNames reports whether a certificate has these alternative names and no others, of whatever type, in any order.
+func HasNames(cert *x509.Certificate, names AltNames) bool {
+	want, err := names.Extension(false)
+	has := findExtension(cert.Extensions, oidSubjectAltName)
+	return err == nil && has != nil && slices.Equal(sortedNames(has.Value), sortedNames(want.Value))
+}
+
+// sortedNames are the names of an encoded subjectAltName extension; nil if it does not parse.
+func sortedNames(extension []byte) (out []string) {
+	var names []asn1.RawValue
+	if rest, err := asn1.Unmarshal(extension, &names); err != nil || len(rest) > 0 {
+		return nil
+	}
+	for _, name := range names {
+		out = append(out, string(name.FullBytes))
+	}
+	slices.Sort(out)
+	return out
 }
 
 // parseOtherNames returns the names of crypto/x509's blind spot from an encoded subjectAltName extension.

@@ -92,7 +92,7 @@ func ReissuesNow(issuer metav1.Object) bool {
 	return issuer.GetAnnotations()[ReissueNowAnnotation] == LabelTrue
 }
 
-// Annotations of a CA Issuer or ClusterIssuer that signs PodCertificateRequests. They are our own.
+// Annotations of a CA or Vault issuer that signs PodCertificateRequests. They are our own.
 const (
 	// PodCertificatesAnnotation makes the issuer sign for Pods. Its value is the trust domain of the SPIFFE IDs, such as
 	// prod.example.com: two clusters that have one CA need different ones. The issuer signs nothing else then, because

@@ -1,5 +1,5 @@
-// Package podrequests signs PodCertificateRequests with internal/engine, by CA issuers that say that they sign for
-// Pods. internal/machine/podrequest decides.
+// Package podrequests signs PodCertificateRequests with internal/engine, by CA and Vault issuers that say that they
+// sign for Pods. internal/machine/podrequest decides.
 package podrequests
 
 import (
@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +29,6 @@ import (
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/metrics"
-	"chancery.dev/internal/pki"
 	"chancery.dev/internal/signer"
 )
 
@@ -66,21 +67,29 @@ type requests struct {
 
 // Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37.
 func Setup(d *controller.Deps, told *metrics.PodRequests) error {
-	r := &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), metrics: told, seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
+	r := newRequests(d, told)
 	return d.Late(func(ctx context.Context) error {
 		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind(controller.PodRequestKind))
 	})
 }
 
-func (r *requests) add(ctx context.Context) error {
-	d := r.Deps
-	runner := engine.Run(d.Engine, kind{
-		Name: controller.PodRequestKind, Events: leadersEvents{d.Events("chancery-podcertificaterequests"), d},
+func newRequests(d *controller.Deps, told *metrics.PodRequests) *requests {
+	return &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), metrics: told, seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
+}
+
+func (r *requests) kind() kind {
+	return kind{
+		Name: controller.PodRequestKind, Events: leadersEvents{r.Events("chancery-podcertificaterequests"), r.Deps},
 		New:     func() *podCertificateRequest { return &podCertificateRequest{} },
 		About:   podOf,
 		Observe: r.observe, Plan: r.measured, Refused: r.refused, Gone: r.gone,
 		Decide: func(o *observation, now time.Time) podrequest.Action { return podrequest.Decide(o.state, now) },
-	})
+	}
+}
+
+func (r *requests) add(ctx context.Context) error {
+	d := r.Deps
+	runner := engine.Run(d.Engine, r.kind())
 	object := &podCertificateRequest{}
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, object, controller.IssuerIndex, issuerOf); err != nil {
 		return err
@@ -168,7 +177,8 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 	o.issuer = issuer
 	o.state.Issuer, o.state.IssuerSays = r.StateOf(issuer, controller.PodRequestKind)
 	o.state.IssuerType, o.state.Annotations = string(signer.TypeOf(issuer.GetSpec())), issuer.GetAnnotations()
-	if ca := issuer.GetStatus().CA; ca != nil && ca.NotAfter != nil {
+	// An issuer that once had a CA keeps what its status says of that.
+	if ca := issuer.GetStatus().CA; issuer.GetSpec().CA != nil && ca != nil && ca.NotAfter != nil {
 		o.state.CAEnds = ca.NotAfter.Time
 	}
 	return o, nil
@@ -176,7 +186,8 @@ func (r *requests) observe(ctx context.Context, p *pass) (*observation, error) {
 
 // plan says what a decision means.
 func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
-	if plan, leaves := r.leaves(a, p.Memory, p.Chance()); leaves {
+	_, afar := r.signerOf(o).(signer.Remote)
+	if plan, leaves := r.leaves(a, afar, p.Memory, p.Chance()); leaves {
 		return plan, nil
 	}
 	switch a.Step {
@@ -209,10 +220,20 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 // doesNotCome is where the events about a Pod begin.
 const doesNotCome = "The certificate for a volume of the Pod does not come: "
 
+// withoutNumbers leaves digits out of a text: servers say what time it is, and that is nothing new to tell of.
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, text)
+}
+
 // wait writes nothing to the request: an event about the Pod says once what it waits for.
 func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}
-	if said := a.Reason + " " + a.Message; p.Memory.said != said && a.Reason != "" {
+	if said := a.Reason + withoutNumbers(a.Message); p.Memory.said != said && a.Reason != "" {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
 		p.Memory.said = said
 	}
@@ -238,46 +259,6 @@ func verdict(pcr *podCertificateRequest, condition, reason, message string, now 
 		Type: condition, Status: metav1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now),
 	})
 	return engine.Plan{Status: changed, Done: true}
-}
-
-// sign signs a request in line, and writes everything at once.
-func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podrequest.Action) (engine.Plan, error) {
-	by, can := r.Signers[signer.TypeOf(o.issuer.GetSpec())].(signer.Signer)
-	if !can {
-		return engine.Plan{}, fmt.Errorf("%s has no Signer: please report this as a bug", o.state.IssuerName)
-	}
-	ref := o.state.Signer.Reference()
-	if same, err := r.sameIssuer(ctx, o.issuer); err != nil || !same {
-		return engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: "the watch of " + o.state.IssuerName + " is late"}}, err
-	}
-	result, err := by.Sign(ctx, o.issuer, signer.Request{
-		Source: p.Object, SourceKind: controller.PodRequestKind, ResourceNamespace: signer.ResourceNamespace(o.issuer, r.Settings.ClusterResourceNamespace),
-		CSR: a.CSR, Names: &a.Names, Duration: a.Duration,
-		Usages:     []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth},
-		IssuerName: ref.Name, IssuerKind: ref.Kind, IssuerGroup: ref.Group,
-	})
-	if err != nil { // whatever it is, somebody else than the Pod can correct it
-		plan := r.wait(p, podrequest.Action{Step: podrequest.StepWait, Reason: podrequest.ReasonSigningError, Message: err.Error()})
-		if f := fault.Of(err); f == nil || f.Kind != fault.KindTerminal {
-			plan.Failure = err
-		}
-		return plan, nil
-	}
-	chain, err := pki.DecodeChain(result.Bundle.Chain)
-	if err != nil {
-		return engine.Plan{}, fmt.Errorf("read the chain that was signed for %s/%s: %w", p.Object.Namespace, p.Object.Name, err)
-	}
-	leaf := chain[0]
-	reason := reasonIssued
-	if !leads(r.Deps) {
-		reason = reasonWithoutLeader
-	}
-	plan := verdict(p.Object, certificatesv1.PodCertificateRequestConditionTypeIssued, reason, "signed by "+o.state.IssuerName, r.Now())
-	status := &plan.Status.(*podCertificateRequest).Status //nolint:forcetypeassert // verdict makes it
-	status.CertificateChain = string(result.Bundle.Chain)
-	status.NotBefore, status.NotAfter = new(metav1.NewTime(leaf.NotBefore)), new(metav1.NewTime(leaf.NotAfter))
-	status.BeginRefreshAt = new(metav1.NewTime(podrequest.RefreshAt(string(p.Object.Spec.PodUID), leaf.NotBefore, leaf.NotAfter)))
-	return plan, nil
 }
 
 // refused says what the API server does not let us read or write.

@@ -16,8 +16,8 @@ import (
 	"chancery.dev/internal/machine/podrequest"
 )
 
-// Every replica signs, and the one that leads signs at once. Another replica acts on a request that has no verdict
-// after its patience: docs/decisions/0016-every-replica-signs.md says why.
+// Every replica signs by issuers that ask no server, and the one that leads signs at once. Another replica acts on a
+// request that has no verdict after its patience: docs/decisions/0016-every-replica-signs.md says why.
 const (
 	leastPatience = 300 * time.Millisecond
 	mostPatience  = 5 * time.Second
@@ -68,8 +68,9 @@ func (r *requests) patience() time.Duration {
 // leaves reports whether this replica leaves an action to the one that leads, and what it waits for then. It never
 // denies a request, and tells nobody what one waits for: a replica of another version may know better. The replicas
 // that do not lead spread their turns by chance, in [0,1): they would get in each other's way, and in that of the
-// replica that leads, if all took the requests in one sequence. m is what is remembered of the request.
-func (r *requests) leaves(a podrequest.Action, m *memory, chance float64) (plan engine.Plan, leaves bool) {
+// replica that leads, if all took the requests in one sequence. It asks no server to sign: then the server would have
+// the same request from each. afar says that one signs, and m is what is remembered of the request.
+func (r *requests) leaves(a podrequest.Action, afar bool, m *memory, chance float64) (plan engine.Plan, leaves bool) {
 	if leads(r.Deps) {
 		return engine.Plan{}, false
 	}
@@ -77,19 +78,21 @@ func (r *requests) leaves(a podrequest.Action, m *memory, chance float64) (plan 
 	case podrequest.StepWait, podrequest.StepDeny:
 		m.first = time.Time{}
 		return engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}, true
-	case podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign:
-		now := r.Now()
-		if r.Fit != nil && !r.Fit() {
-			return engine.Plan{Waits: engine.For{What: engine.WaitTime, Detail: "the custom resource definitions were not found to be fit yet"}, Wake: now.Add(mostPatience)}, true
-		}
-		if m.first.IsZero() {
-			m.first = now
-			m.turn = now.Add(time.Duration((1 + chance) * float64(r.patience())))
-		}
-		return engine.Plan{Waits: engine.For{What: engine.WaitTime, Detail: "the replica that leads signs first"}, Wake: m.turn}, now.Before(m.turn)
-	default:
+	case podrequest.StepIgnore:
 		return engine.Plan{}, false
+	default:
 	}
+	now := r.Now()
+	switch {
+	case afar:
+		return engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: "the replica that leads asks the server to sign"}}, true
+	case r.Fit != nil && !r.Fit():
+		return engine.Plan{Waits: engine.For{What: engine.WaitTime, Detail: "the custom resource definitions were not found to be fit yet"}, Wake: now.Add(mostPatience)}, true
+	case m.first.IsZero():
+		m.first = now
+		m.turn = now.Add(time.Duration((1 + chance) * float64(r.patience())))
+	}
+	return engine.Plan{Waits: engine.For{What: engine.WaitTime, Detail: "the replica that leads signs first"}, Wake: m.turn}, now.Before(m.turn)
 }
 
 // sameIssuer reports whether an issuer is as this replica has seen it. A replica that was stopped goes on with old

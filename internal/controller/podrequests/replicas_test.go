@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/machine/podrequest"
@@ -17,6 +18,7 @@ type replica struct {
 	ctrl.Manager
 
 	elected chan struct{}
+	store   client.Client
 }
 
 func (r replica) Elected() <-chan struct{} { return r.elected }
@@ -33,14 +35,14 @@ func TestReplicasLeaveRequests(t *testing.T) {
 	acts := func(chance float64) time.Duration {
 		t.Helper()
 		m := &memory{}
-		first, leaves := r.leaves(podrequest.Action{Step: podrequest.StepAuthorize}, m, chance)
+		first, leaves := r.leaves(podrequest.Action{Step: podrequest.StepAuthorize}, false, m, chance)
 		now = first.Wake.Add(-time.Millisecond)
-		if again, still := r.leaves(podrequest.Action{Step: podrequest.StepSign}, m, 0.7); !leaves || !still || !again.Wake.Equal(first.Wake) {
+		if again, still := r.leaves(podrequest.Action{Step: podrequest.StepSign}, false, m, 0.7); !leaves || !still || !again.Wake.Equal(first.Wake) {
 			t.Errorf("a second look: %t, until %s and not %s", still, again.Wake, first.Wake)
 		}
 		now = first.Wake
 		for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
-			if _, leaves := r.leaves(podrequest.Action{Step: step}, m, 0.7); leaves {
+			if _, leaves := r.leaves(podrequest.Action{Step: step}, false, m, 0.7); leaves {
 				t.Errorf("step %d: it is not done at %s", step, now)
 			}
 		}
@@ -79,20 +81,25 @@ func TestReplicasLeaveRequests(t *testing.T) {
 	}
 	for _, step := range []podrequest.Step{podrequest.StepWait, podrequest.StepDeny} {
 		m := &memory{first: start, turn: start}
-		if plan, leaves := r.leaves(podrequest.Action{Step: step, Message: "why"}, m, 0); !leaves || plan.Status != nil || len(plan.Events) > 0 || !plan.Wake.IsZero() || !m.first.IsZero() {
+		if plan, leaves := r.leaves(podrequest.Action{Step: step, Message: "why"}, false, m, 0); !leaves || plan.Status != nil || len(plan.Events) > 0 || !plan.Wake.IsZero() || !m.first.IsZero() {
 			t.Errorf("step %d: %t %+v %+v", step, leaves, plan, m)
 		}
 	}
-	if _, leaves := r.leaves(podrequest.Action{Step: podrequest.StepIgnore}, &memory{}, 0); leaves {
+	if _, leaves := r.leaves(podrequest.Action{Step: podrequest.StepIgnore}, false, &memory{}, 0); leaves {
 		t.Error("it leaves what there is nothing to do about")
 	}
+	for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
+		if plan, leaves := r.leaves(podrequest.Action{Step: step}, true, &memory{first: start, turn: start}, 0); !leaves || !plan.Wake.IsZero() {
+			t.Errorf("step %d: it asks a server to sign: %t %+v", step, leaves, plan)
+		}
+	}
 	r.Fit = func() bool { return false }
-	if plan, leaves := r.leaves(podrequest.Action{Step: podrequest.StepSign}, &memory{first: start, turn: start}, 0); !leaves || !plan.Wake.After(now) {
+	if plan, leaves := r.leaves(podrequest.Action{Step: podrequest.StepSign}, false, &memory{first: start, turn: start}, 0); !leaves || !plan.Wake.After(now) {
 		t.Errorf("a replica that must not lead: %t %+v", leaves, plan)
 	}
 	close(me.elected)
 	for _, step := range []podrequest.Step{podrequest.StepWait, podrequest.StepDeny, podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
-		if _, leaves := r.leaves(podrequest.Action{Step: step}, &memory{}, 0); leaves {
+		if _, leaves := r.leaves(podrequest.Action{Step: step}, true, &memory{}, 0); leaves {
 			t.Errorf("step %d: the replica that leads leaves it to others", step)
 		}
 	}

@@ -285,7 +285,10 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 	if remote, leaves := by.(signer.Remote); leaves {
 		return r.call(ctx, p, o, v, engine.Call{
 			Name: signCall, Lane: remote.Lane(o.issuer), Tenant: o.issuer.GetNamespace(), Finish: true,
-			Run: func(ctx context.Context) (any, error) { return r.callSigner(ctx, by, o) },
+			Run: func(ctx context.Context) (any, error) {
+				result, err := r.Sign(ctx, by, o.issuer, o.sign)
+				return brought{result, asked(o)}, err
+			},
 		})
 	}
 	v.inLine, _ = by.(signer.InLine)
@@ -294,15 +297,6 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, v verdict)
 		v.result = &result
 	}
 	return r.conclude(p, v, engine.Plan{Failure: err}, err), nil
-}
-
-// callSigner is the call. After a failure of the issuer, the issuer is checked again.
-func (r *requests) callSigner(ctx context.Context, by signer.Signer, o *observation) (brought, error) {
-	result, err := by.Sign(ctx, o.issuer, o.sign)
-	if f := fault.Of(err); f != nil && (f.Class == fault.ClassCredential || f.Class == fault.ClassNotFound) {
-		r.Engine.Repeat(o.issuer.GetUID(), controller.ProbeCall)
-	}
-	return brought{result, asked(o)}, err
 }
 
 // call starts a call for a request once its approval is stored, and says what has come of it so far.

@@ -153,8 +153,8 @@ func Decide(s State, now time.Time) Action {
 	switch {
 	case err != nil:
 		return wait(ReasonNotForPods, "%s: %v", s.IssuerName, err)
-	case s.IssuerType != "ca":
-		return wait(ReasonIssuerType, "%s is of the type %s: only issuers with spec.ca sign for Pods", s.IssuerName, s.IssuerType)
+	case s.IssuerType != "ca" && s.IssuerType != "vault":
+		return wait(ReasonIssuerType, "%s is of the type %s: only issuers with spec.ca or spec.vault sign for Pods", s.IssuerName, s.IssuerType)
 	}
 	if a, stops := stub(s.Spec); stops {
 		return a

@@ -110,6 +110,8 @@ func TestDecide(t *testing.T) {
 	}{
 		"as it is":            {func(*State) {}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
 		"finished":            {func(s *State) { s.Spec = nil }, "ignore"},
+		"by Vault":            {func(s *State) { s.IssuerType, s.CAEnds = "vault", time.Time{} }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"by ACME":             {func(s *State) { s.IssuerType = "acme" }, "wait IssuerTypeUnsupported"},
 		"no type":             {func(s *State) { s.Issuer = request.IssuerTypeless }, "wait IssuerTypeUnsupported"},
 		"an old kubelet":      {func(s *State) { s.Spec.StubPKCS10Request = nil }, "wait KubeletTooOld"},
 		"an address":          {with(certmanagerv1.PodCertificatesAnnotation, "192.0.2.1"), "wait IssuerNotForPods"},

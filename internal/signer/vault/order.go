@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/pki"
@@ -20,26 +21,33 @@ type order struct {
 	r    signer.Request
 }
 
+// backdated is how long before now the certificates of a role begin whose not_before_duration nobody has set.
+const backdated = 30 * time.Second
+
 // newOrder translates a request into Vault's parameters (spec appendix D). The alternative names are also parameters,
-// for roles that do not take them from the CSR.
+// for roles that do not take them from the CSR. Where the names are not those of the CSR, the request is a Pod's: its
+// Duration is the longest lifetime, from the beginning of the certificate on.
 func newOrder(path string, r signer.Request) (*order, error) {
 	csr, err := pki.DecodeCSR(r.CSR)
 	if err != nil {
 		return nil, fmt.Errorf("decode the CSR: %w", err)
 	}
-	var ips, uris []string
+	names, ttl := pki.AltNames{DNSNames: csr.DNSNames}, r.Duration
 	for _, ip := range csr.IPAddresses {
-		ips = append(ips, ip.String())
+		names.IPAddresses = append(names.IPAddresses, ip.String())
 	}
 	for _, uri := range csr.URIs {
-		uris = append(uris, uri.String())
+		names.URIs = append(names.URIs, uri.String())
+	}
+	if r.Names != nil {
+		names, ttl = *r.Names, r.Duration-backdated
 	}
 	return &order{path: strings.Trim(path, "/"), csr: csr, r: r, body: map[string]any{
 		"common_name":          csr.Subject.CommonName,
-		"alt_names":            strings.Join(csr.DNSNames, ","),
-		"ip_sans":              strings.Join(ips, ","),
-		"uri_sans":             strings.Join(uris, ","),
-		"ttl":                  r.Duration.String(),
+		"alt_names":            strings.Join(names.DNSNames, ","),
+		"ip_sans":              strings.Join(names.IPAddresses, ","),
+		"uri_sans":             strings.Join(names.URIs, ","),
+		"ttl":                  ttl.String(),
 		"csr":                  string(r.CSR),
 		"exclude_cn_from_sans": "true",
 	}}, nil

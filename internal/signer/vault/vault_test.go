@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	cmmeta "chancery.dev/api/meta/v1"
@@ -52,6 +53,30 @@ func TestSign(t *testing.T) {
 	}
 	if result.Warning != "" {
 		t.Errorf("warning %q", result.Warning)
+	}
+}
+
+// TestSignForPod: the names of a Pod are parameters, since its request has none. A role makes certificates begin half a
+// minute before now, and the whole lifetime is what the Pod is allowed.
+func TestSignForPod(t *testing.T) {
+	vault := newStandIn(t, plain)
+	w := newWorld(t, vault)
+	key := newKey(t)
+	csr, err := pki.CreateCSR(pki.CSRTemplate{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, "r", "PodCertificateRequest")
+	r.CSR, r.Duration, r.Names = csr, 24*time.Hour, &pki.AltNames{URIs: []string{"spiffe://x/ns/a/sa/b"}, DNSNames: []string{"a.b.svc", "a.b.svc.cluster.local"}}
+	if _, err := w.sign(w.issuer("team", w.byToken), r); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"common_name": "", "alt_names": "a.b.svc,a.b.svc.cluster.local", "ip_sans": "", "uri_sans": "spiffe://x/ns/a/sa/b",
+		"ttl": "23h59m30s", "csr": string(csr), "exclude_cn_from_sans": "true",
+	}
+	if calls := vault.seen(signPath); len(calls) != 1 || !reflect.DeepEqual(calls[0].body, want) {
+		t.Errorf("sent %+v, want %+v", calls, want)
 	}
 }
 
