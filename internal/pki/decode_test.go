@@ -18,6 +18,7 @@ import (
 
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/rig/bounds"
+	"chancery.dev/internal/rig/growth"
 )
 
 // hugeKey is an RSA key of more bits than a modular exponentiation should be made
@@ -204,6 +205,7 @@ func errorOf[T any](_ T, err error) error { return err }
 // cert-manager the processor for long. Just below the limits it must not cost more than real PEM does. CPU time
 // tells, because other programs do not count in it.
 func TestGHSA_r4pg_vg54_wxx4(t *testing.T) {
+	growth.NotUnderRace(t)
 	const begin, end = "-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n"
 	for name, unit := range map[string]string{
 		"begins only":    begin,
