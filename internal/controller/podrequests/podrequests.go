@@ -220,20 +220,24 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 // doesNotCome is where the events about a Pod begin.
 const doesNotCome = "The certificate for a volume of the Pod does not come: "
 
-// withoutNumbers leaves digits out of a text: servers say what time it is, and that is nothing new to tell of.
-func withoutNumbers(text string) string {
-	return strings.Map(func(r rune) rune {
+// news is what is told of a wait once. What a server says, also to an issuer, counts without its digits: servers say
+// what time it is, and that is nothing new to tell of. In our own words, a number may be the name of a Service.
+func news(a podrequest.Action) string {
+	if a.Reason != podrequest.ReasonSigningError && a.Reason != podrequest.ReasonIssuerNotReady {
+		return a.Reason + a.Message
+	}
+	return a.Reason + strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1
 		}
 		return r
-	}, text)
+	}, a.Message)
 }
 
 // wait writes nothing to the request: an event about the Pod says once what it waits for.
 func (r *requests) wait(p *pass, a podrequest.Action) engine.Plan {
 	plan := engine.Plan{Waits: engine.For{What: engine.WaitEvent, Detail: a.Message}}
-	if said := a.Reason + withoutNumbers(a.Message); p.Memory.said != said && a.Reason != "" {
+	if said := news(a); p.Memory.said != said && a.Reason != "" {
 		plan.Events = []engine.Event{{Warning: true, Reason: a.Reason, Message: doesNotCome + a.Message}}
 		p.Memory.said = said
 	}

@@ -237,6 +237,24 @@ func TestServerSaysTheTime(t *testing.T) {
 	})
 }
 
+// TestNews: our own words are told anew if a number is another one, such as in the name of a Service. Those of a server
+// are not.
+func TestNews(t *testing.T) {
+	t.Parallel()
+	for reason, isNew := range map[string]bool{
+		podrequest.ReasonServices: true, podrequest.ReasonCAEndsSoon: true, podrequest.ReasonForbidden: true,
+		podrequest.ReasonSigningError: false, podrequest.ReasonIssuerNotReady: false,
+	} {
+		first, second := podrequest.Action{Reason: reason, Message: "the Service web-1 is missing"}, podrequest.Action{Reason: reason, Message: "the Service web-2 is missing"}
+		if got := news(first) != news(second); got != isNew {
+			t.Errorf("%s: %q and %q", reason, news(first), news(second))
+		}
+		if second.Message = "the Service db-1 is missing"; news(first) == news(second) {
+			t.Errorf("%s: other words are no news", reason)
+		}
+	}
+}
+
 // TestServerIsAskedByTheLeader: a replica that does not lead asks no server to sign, however long a request waits. It
 // asks as soon as it leads.
 func TestServerIsAskedByTheLeader(t *testing.T) {
