@@ -64,12 +64,14 @@ func TestAnOutcomeIsTakenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 0)
 		var runs atomic.Int32
-		run := func(context.Context) (any, error) { runs.Add(1); return 7, errors.New("no") }
+		held := make(chan struct{}) // or the call could be back before the test has looked
+		run := func(context.Context) (any, error) { <-held; runs.Add(1); return 7, errors.New("no") }
 		r.do("a", "lane", 1, run)
 		r.do("a", "lane", 1, run)
 		if _, ok := r.finished("a"); ok {
 			t.Fatal("an outcome before the call")
 		}
+		close(held)
 		synctest.Wait()
 		r.do("a", "lane", 1, run) // its outcome has not been taken
 		synctest.Wait()
