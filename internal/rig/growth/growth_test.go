@@ -31,7 +31,9 @@ func TestSquaresAreFound(t *testing.T) {
 		wrong   bool
 	}{"linear": {linear, false}, "square": {square, true}, "copies": {copies, true}} {
 		eighth, whole := Measure(tc.prepare(size/part)), Measure(tc.prepare(size))
-		for range tries {
+		// What else the machine does may make one of the two twice as slow, for a second: both come closer to what they
+		// cost, the more often they are measured.
+		for n := 0; n < tries || n < 20*tries && (compare(eighth, whole) != "") != tc.wrong; n++ {
 			eighth, whole = eighth.best(Measure(tc.prepare(size/part))), whole.best(Measure(tc.prepare(size)))
 		}
 		if problem := compare(eighth, whole); (problem != "") != tc.wrong {
