@@ -3,14 +3,20 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// servedInterval is how often the API server is asked for a kind that it does not serve yet.
-const servedInterval = 10 * time.Second
+// servedInterval is how often the API server is asked for a kind that it does not serve yet, and betterInterval for a
+// better version of one.
+const (
+	servedInterval = 10 * time.Second
+	betterInterval = time.Minute
+)
 
 // Late calls setup later than everything else: d.HeadStart after the sync of the caches that everybody waits for.
 // Strangers choose the number and the size of the objects that setup reads, so nobody else waits for them.
@@ -64,7 +70,43 @@ func (late) NeedLeaderElection() bool { return false }
 // later, while the manager runs, also in a process that does not lead. A definition that is created later needs no
 // restart, and a missing definition stops nothing else.
 func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error, kinds ...schema.GroupVersionKind) error {
-	missing, err := d.unserved(kinds)
+	return d.onceServed(ctx, setup, func() (string, error) { return d.unserved(kinds) })
+}
+
+// WhenServedAs is WhenServed for one kind, of which several versions will do, the best first. Setup gets the best one
+// that the API server serves. If the API server serves a better one later, since it was upgraded, the process ends with
+// an error, and the next one takes that.
+func (d *Deps) WhenServedAs(ctx context.Context, setup func(ctx context.Context, version string) error, kind schema.GroupKind, versions ...string) error {
+	taken := ""
+	find := func(versions []string) func() (string, error) {
+		return func() (missing string, err error) {
+			for _, taken = range versions {
+				if missing, err = d.unserved([]schema.GroupVersionKind{kind.WithVersion(taken)}); err != nil || missing == "" {
+					return missing, err
+				}
+			}
+			return missing, nil
+		}
+	}
+	return d.onceServed(ctx, func(ctx context.Context) error {
+		better := versions[:slices.Index(versions, taken)]
+		if err := setup(ctx, taken); err != nil || len(better) == 0 {
+			return err
+		}
+		return d.Manager.Add(late(func(ctx context.Context) error {
+			for d.pause(ctx, betterInterval) {
+				if missing, err := find(better)(); err == nil && missing == "" {
+					return fmt.Errorf("the API server serves %s as %s now: this process ends, and the next one takes that", kind, taken)
+				}
+			}
+			return nil
+		}))
+	}, find(versions))
+}
+
+// onceServed calls setup once nothing is missing.
+func (d *Deps) onceServed(ctx context.Context, setup func(context.Context) error, unserved func() (string, error)) error {
+	missing, err := unserved()
 	switch {
 	case err != nil:
 		return err
@@ -73,20 +115,26 @@ func (d *Deps) WhenServed(ctx context.Context, setup func(context.Context) error
 	}
 	d.Manager.GetLogger().Info("the API server does not serve this kind: it is taken up when the API server does", "kind", missing)
 	return d.Manager.Add(late(func(ctx context.Context) error {
-		for {
-			due := make(chan struct{})
-			stop := d.AfterFunc(servedInterval, func() { close(due) })
-			select {
-			case <-ctx.Done():
-				stop()
-				return nil
-			case <-due:
-			}
-			if missing, err := d.unserved(kinds); err == nil && missing == "" {
+		for d.pause(ctx, servedInterval) {
+			if missing, err := unserved(); err == nil && missing == "" {
 				return setup(ctx)
 			}
 		}
+		return nil
 	}))
+}
+
+// pause waits, and reports whether ctx has not ended before.
+func (d *Deps) pause(ctx context.Context, wait time.Duration) bool {
+	due := make(chan struct{})
+	stop := d.AfterFunc(wait, func() { close(due) })
+	select {
+	case <-ctx.Done():
+		stop()
+		return false
+	case <-due:
+		return true
+	}
 }
 
 // unserved returns the first of the kinds that the API server does not serve; empty if it serves them all.

@@ -126,3 +126,94 @@ func TestEndsOfSetups(t *testing.T) {
 		}
 	}
 }
+
+// servingAs is a RESTMapper of an API server that serves versions, each from a time on.
+type servingAs struct {
+	meta.RESTMapper
+
+	from map[string]time.Time
+}
+
+func (s servingAs) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	if at, is := s.from[versions[0]]; !is || time.Now().Before(at) {
+		return nil, &meta.NoKindMatchError{GroupKind: kind, SearchedVersions: versions}
+	}
+	return &meta.RESTMapping{}, nil
+}
+
+// TestWhenServedAs: the best version that is served is taken, as soon as one is. The process ends when a better one is
+// served, and does not before.
+func TestWhenServedAs(t *testing.T) {
+	const never = -1
+	for name, c := range map[string]struct {
+		v1, beta time.Duration // when they are served
+		taken    string
+		at, ends time.Duration
+	}{
+		"v1 alone":             {0, never, "v1", 0, never},
+		"both":                 {0, 0, "v1", 0, never},
+		"the older one":        {never, 0, "v1beta1", 0, never},
+		"the older one, later": {never, 25 * time.Second, "v1beta1", 30 * time.Second, never},
+		"v1 later":             {25 * time.Second, never, "v1", 30 * time.Second, never},
+		"both later":           {25 * time.Second, 25 * time.Second, "v1", 30 * time.Second, never},
+		"an upgrade":           {90 * time.Second, 0, "v1beta1", 0, 2 * time.Minute},
+		"an upgrade, later":    {time.Minute, 25 * time.Second, "v1beta1", 30 * time.Second, 90 * time.Second},
+		"none":                 {never, never, "", never, never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, served := time.Now(), servingAs{from: map[string]time.Time{}}
+				for version, after := range map[string]time.Duration{"v1": c.v1, "v1beta1": c.beta} {
+					if after != never {
+						served.from[version] = began.Add(after)
+					}
+				}
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer stop()
+				m, taken := &adding{starting: starting{mapper: served}, ctx: ctx, ended: make(chan error, 2)}, make(chan string, 2)
+				d := &Deps{Manager: m}
+				at := time.Duration(never)
+				if err := d.WhenServedAs(ctx, func(_ context.Context, version string) error {
+					at = time.Since(began)
+					taken <- version
+					return nil
+				}, schema.GroupKind{Kind: "Thing"}, "v1", "v1beta1"); err != nil {
+					t.Fatal(err)
+				}
+				ends, text := time.Duration(never), ""
+				for ctx.Err() == nil && ends == never {
+					select {
+					case err := <-m.ended:
+						if err != nil {
+							ends, text = time.Since(began), err.Error()
+						}
+					case <-ctx.Done():
+					}
+				}
+				version := ""
+				if len(taken) > 0 {
+					version = <-taken
+				}
+				if version != c.taken || at != c.at || len(taken) > 0 || ends != c.ends {
+					t.Errorf("%q after %s, ends after %s: %s", version, at, ends, text)
+				}
+				if ends != never && text != "the API server serves Thing as v1 now: this process ends, and the next one takes that" {
+					t.Error(text)
+				}
+			})
+		})
+	}
+}
+
+// adding is a manager that runs what it is given, until ctx ends.
+type adding struct {
+	starting
+
+	ctx   context.Context //nolint:containedctx // it is that of the manager
+	ended chan error
+}
+
+func (m *adding) Add(r manager.Runnable) error {
+	go func() { m.ended <- r.Start(m.ctx) }()
+	return nil
+}

@@ -41,7 +41,7 @@ var concurrent = map[string]struct{ what, why string }{
 		"the process itself: signals, servers, memory that is given back",
 	},
 	"internal/controller": {
-		"goroutine Deps.AllSetUp; queue Deps.Options, NewQueue; timer Deps.AfterFunc, Deps.Late, Deps.WhenServed, afterFunc",
+		"goroutine Deps.AllSetUp; queue Deps.Options, NewQueue; timer Deps.AfterFunc, Deps.Late, Deps.pause, afterFunc",
 		"makes the work queues of the engine, and its clock; the start that waits for the first caches",
 	},
 	"internal/controller/issuers": {
