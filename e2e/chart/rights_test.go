@@ -63,7 +63,7 @@ func notesOf(t *testing.T, set string) string {
 
 // TestPodRights: the controller may read and sign requests of Pods on demand only, and does then.
 func TestPodRights(t *testing.T) {
-	for set, want := range map[string]string{"": "", "chancery.podCertificates=true": "ClusterRole [list watch] ClusterRole [patch] Deployment"} {
+	for set, want := range map[string]string{"": "", "chancery.podCertificates=true": "ClusterRole [get list watch] ClusterRole [patch] Deployment"} {
 		var found []string
 		for _, object := range beside.Objects(t, template(t, "--set", set)) {
 			rules, _ := object.Object["rules"].([]any)

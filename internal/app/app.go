@@ -40,6 +40,7 @@ import (
 	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/kube/leader"
 	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/kube/stub"
 	"chancery.dev/internal/limits"
@@ -391,7 +392,8 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 	if a.spans, err = tracing.New(traces); err != nil {
 		return nil, err
 	}
-	api := ownwrites.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"), cfg.Now)
+	pods := podapi.New(client.WithFieldOwner(a.manager.GetClient(), "chancery"))
+	api := ownwrites.New(pods, cfg.Now)
 	refused, err := metrics.NewRefused()
 	if err != nil {
 		return nil, err
@@ -408,6 +410,7 @@ func (a *App) deps(ctx context.Context, cfg Config, scheme *runtime.Scheme, kept
 		Manager:   a.manager,
 		Engine:    engine.New(ctx, engine.Options{Client: api, Now: cfg.Now, Log: a.log, Spans: a.spans, Term: a.term()}),
 		Client:    api,
+		Pods:      pods,
 		Secrets:   kept.secrets,
 		Requests:  kept.requests,
 		Scope:     cfg.scope(),

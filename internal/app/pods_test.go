@@ -38,13 +38,12 @@ type podWorld struct {
 
 func newPodWorld(t *testing.T) *podWorld {
 	t.Helper()
-	return newPodWorldRun(t, func(w *rig.World, cfg app.Config) { w.Run(t, cfg) })
+	return newPodWorldRun(t, rig.NewWorld(t), func(w *rig.World, cfg app.Config) { w.Run(t, cfg) })
 }
 
-// newPodWorldRun is newPodWorld with controllers that run starts.
-func newPodWorldRun(t *testing.T, run func(w *rig.World, cfg app.Config)) *podWorld {
+// newPodWorldRun is newPodWorld in a world, with controllers that run starts.
+func newPodWorldRun(t *testing.T, w *rig.World, run func(w *rig.World, cfg app.Config)) *podWorld {
 	t.Helper()
-	w := rig.NewWorld(t)
 	kubelet := w.Kubelet(t)
 	cfg := w.Config()
 	cfg.PodCertificates, cfg.MetricsAddress = true, rig.FreeAddress(t).String()

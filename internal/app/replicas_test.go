@@ -70,7 +70,7 @@ func TestReplicasSignForPods(t *testing.T) {
 		return w.RunAs(t, config, rc)
 	}
 	var stop func()
-	w := newPodWorldRun(t, func(w *rig.World, cfg app.Config) {
+	w := newPodWorldRun(t, rig.NewWorld(t), func(w *rig.World, cfg app.Config) {
 		cfg.LeaderElect, cfg.LeaderElectionNamespace = true, w.Namespace
 		config, config.MetricsAddress = cfg, "0"
 		w.Allow(t, "lease", rig.ToController(), rbacv1.PolicyRule{

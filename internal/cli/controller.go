@@ -189,10 +189,10 @@ func addIssuanceFlags(cmd *cobra.Command, cfg *app.Config) {
 	f.StringSliceVar((*[]string)(&cfg.ApproveSigners), "approve-signer-names", cfg.ApproveSigners,
 		"signers whose CertificateRequests are approved: <plural>.<group>/*, <plural>.<group>/[<namespace>.]<name>, or * for all; the service account needs the verb approve on them")
 	f.BoolVar(&cfg.PodCertificates, "pod-certificates", false,
-		"sign PodCertificateRequests, which kubelets make for Pods, by CA and Vault issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, "+
+		"sign PodCertificateRequests, which kubelets make for Pods, by CA and Vault issuers with the annotation chancery.dev/pod-certificates; it needs Kubernetes 1.37, or the beta of 1.35 and 1.36, "+
 			"and the rights of chancery install --pod-certificates")
 	addFlag(cmd, "trust-bundles", "CA issuers whose roots are written into ClusterTrustBundles if they have the annotation chancery.dev/trust-bundle: none, cluster-issuers or all; "+
-		"it needs Kubernetes 1.37, and the rights of chancery install --trust-bundles", string(trustbundles.None), func(text string) error {
+		"it needs Kubernetes 1.37, or the beta of 1.33 to 1.36, and the rights of chancery install --trust-bundles", string(trustbundles.None), func(text string) error {
 		cfg.TrustBundles = trustbundles.Issuers(text)
 		return cfg.TrustBundles.Validate()
 	})

@@ -29,6 +29,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kube/informers"
 	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/certificate"
 	"chancery.dev/internal/machine/request"
@@ -42,6 +43,8 @@ type Deps struct {
 	Manager ctrl.Manager
 	// Client reads from the cache, own writes included.
 	Client *ownwrites.Client
+	// Pods says in which versions the kinds that are for Pods are read and written by Client.
+	Pods *podapi.Client
 	// Engine makes the calls that leave the process, and writes each status.
 	Engine *engine.Engine
 	// Secrets reads Secrets.

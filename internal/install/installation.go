@@ -233,7 +233,7 @@ func (i *Installation) moreRights() (all []onDemand) {
 		all = append(all, onDemand{"Role", "chancery-controller", own})
 	}
 	if i.PodCertificates {
-		all = append(all, onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests", "list", "watch")},
+		all = append(all, onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests", "get", "list", "watch")},
 			onDemand{"ClusterRole", "chancery-controller", rule("certificates.k8s.io", "podcertificaterequests/status", "patch")})
 	}
 	if i.TrustBundles.Any() {

@@ -290,8 +290,8 @@ func TestPodRights(t *testing.T) {
 		for _, o := range objects {
 			text := fmt.Sprint(o.Object)
 			for what, into := range map[string]*string{
-				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests] verbs:[list watch]]":   &reads,
-				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests/status] verbs:[patch]]": &writes, " --pod-certificates": &runs,
+				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests] verbs:[get list watch]]": &reads,
+				"[apiGroups:[certificates.k8s.io] resources:[podcertificaterequests/status] verbs:[patch]]":   &writes, " --pod-certificates": &runs,
 			} {
 				if strings.Contains(text, what) {
 					*into += idOf(o)

@@ -47,6 +47,7 @@ var rooms = []room{
 	{layer: 1, path: "internal/solver/dns01/provider/limit", why: "how often a DNS provider may be asked with a credential"},
 
 	{layer: 0, path: "internal/kube/ownwrites", why: "read-your-writes client"},
+	{layer: 0, path: "internal/kube/podapi", why: "the versions of the kinds that are for Pods, all of which are read as v1"},
 	{layer: 3, path: "internal/kube/stub", why: "pure: next to nothing of objects that are too large for the cache"},
 	{layer: 4, path: "internal/engine", why: "observe, decide, act, one status; who waits, for what"},
 

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -217,6 +218,11 @@ func DecodeCSR(text []byte) (*x509.CertificateRequest, error) {
 // NamesNothing reports whether a request has a key, and neither a subject nor extensions.
 func NamesNothing(csr *x509.CertificateRequest) bool {
 	return isEmptySubject(csr.RawSubject) && len(csr.Extensions) == 0
+}
+
+// KeyAlone returns a request for a public key that names nothing, and is not signed.
+func KeyAlone(key crypto.PublicKey) *x509.CertificateRequest {
+	return &x509.CertificateRequest{PublicKey: key, RawSubject: []byte{0x30, 0x00}}
 }
 
 // InspectPEM is InspectCSR of a request as DecodeCSR takes it. The signature is not verified.

@@ -205,6 +205,20 @@ func checkForeignKey(public crypto.PublicKey) error {
 	return nil
 }
 
+// ParsePublicKey returns an RSA, ECDSA or Ed25519 key of somebody else: PKIX, ASN.1 DER (RFC 5280 §4.1.2.7).
+func ParsePublicKey(der []byte) (crypto.PublicKey, error) {
+	key, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return nil, err
+	}
+	switch key.(type) {
+	case *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey:
+		return key, checkForeignKey(key)
+	default:
+		return nil, fmt.Errorf("a key of the type %T does not sign", key)
+	}
+}
+
 // EncodePrivateKey returns a key as PEM in the encoding asked for, PKCS1 or PKCS8;
 // empty means PKCS1. Ed25519 and ML-DSA are PKCS8 always (spec §2.4).
 func EncodePrivateKey(key crypto.Signer, encoding string) ([]byte, error) {

@@ -26,7 +26,7 @@ func (w *World) Kubelet(t testing.TB) client.Client {
 		return rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{resource}, Verbs: verbs}
 	}
 	people := "people-" + w.Namespace
-	w.Allow(t, "controller", ToController(), pods("podcertificaterequests", "list", "watch"), pods("podcertificaterequests/status", "patch"))
+	w.Allow(t, "controller", ToController(), pods("podcertificaterequests", "get", "list", "watch"), pods("podcertificaterequests/status", "patch"))
 	w.Allow(t, "people", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: people}, pods("podcertificaterequests", "create"))
 	kubelet, err := client.New(As(w.Admin, "system:node:"+Node, "system:nodes", people), client.Options{Scheme: w.Client.Scheme()})
 	if err != nil {

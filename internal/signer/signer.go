@@ -209,6 +209,8 @@ type Request struct {
 	ResourceNamespace string
 	// CSR is a PEM encoded PKCS#10 request (RFC 2986).
 	CSR []byte
+	// Key is the public key of a request that has no CSR, which only a Signer that is InLine is given; nil otherwise.
+	Key crypto.PublicKey
 	// Names are the names of the certificate if they are not those of the CSR, which then names nothing; nil otherwise.
 	Names *pki.AltNames
 	// Duration is the validity asked for; never zero.
@@ -242,7 +244,10 @@ func (r *Request) Refuses(leaf *x509.Certificate, key crypto.PublicKey) error {
 // Template returns the certificate that the request asks for, as a template to sign (spec §3.4). i has the issuer's
 // part of it.
 func (r *Request) Template(i pki.Issuance) (*x509.Certificate, error) {
-	csr, err := pki.DecodeCSR(r.CSR)
+	csr, err := pki.KeyAlone(r.Key), error(nil)
+	if r.Key == nil {
+		csr, err = pki.DecodeCSR(r.CSR)
+	}
 	if err != nil {
 		return nil, err
 	}

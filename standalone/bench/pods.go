@@ -50,7 +50,7 @@ func podsOf(ctx context.Context, r *run, account func(i int) string) (*workload,
 	err := errors.Join(
 		r.plane.client.Update(ctx, issuer),
 		allow(ctx, r.plane.client, "bench-signer", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "User", Name: user},
-			rule("podcertificaterequests", "list", "watch"), rule("podcertificaterequests/status", "patch")),
+			rule("podcertificaterequests", "get", "list", "watch"), rule("podcertificaterequests/status", "patch")),
 		allow(ctx, r.plane.client, "bench-pods", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + namespace}, request))
 	return &workload{
 		issuer: caIssuer, arguments: []string{"--pod-certificates"},

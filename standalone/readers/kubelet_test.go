@@ -171,7 +171,7 @@ func podsWorld(t *testing.T, on *rest.Config) (w *rig.World, signerName string) 
 	w = rig.NewWorldOn(t, on)
 	attest := certificates([]string{"signers"}, "attest")
 	attest.ResourceNames = []string{"cert-manager.io/*", "clusterissuers.cert-manager.io/*"}
-	w.Allow(t, "pods-controller", rig.ToController(), attest, certificates([]string{"podcertificaterequests"}, "list", "watch"),
+	w.Allow(t, "pods-controller", rig.ToController(), attest, certificates([]string{"podcertificaterequests"}, "get", "list", "watch"),
 		certificates([]string{"podcertificaterequests/status"}, "patch"), certificates([]string{"clustertrustbundles"}, "list", "watch", "create", "patch", "delete"))
 	cfg := w.Config()
 	cfg.PodCertificates, cfg.TrustBundles = true, trustbundles.ClusterIssuers

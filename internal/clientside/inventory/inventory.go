@@ -12,9 +12,9 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +24,7 @@ import (
 	acmev1 "chancery.dev/api/acme/v1"
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/machine/podrequest"
 )
 
@@ -69,16 +70,15 @@ type Inventory struct {
 func Read(ctx context.Context, c client.Reader, s Scope) (*Inventory, error) {
 	i := &Inventory{scope: s, objects: map[types.UID]metav1.Object{}, unread: map[string]bool{}, warned: map[corev1.ObjectReference]types.UID{}}
 	for _, list := range s.lists() {
-		err := Pages(ctx, c, list, func(o runtime.Object) error {
+		list, err := served(ctx, c, list, func(o runtime.Object) error {
 			i.put(o)
 			return nil
 		}, s.options(list)...)
 		_, needed := list.(*certmanagerv1.CertificateList)
-		_, perhaps := list.(*certificatesv1.PodCertificateRequestList)
 		switch {
 		case apierrors.IsForbidden(err) && !needed:
 			i.unread[kindOf(list)] = true
-		case perhaps && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)): // Kubernetes has them since 1.37
+		case kindOf(list) == podapi.RequestKind().Kind && Unserved(err): // Kubernetes has them since 1.35
 		case err != nil:
 			return nil, err
 		default:
@@ -104,12 +104,12 @@ func (i *Inventory) Include(ctx context.Context, c client.Reader, o client.Objec
 
 // put keeps an object, and reports whether it does.
 func (i *Inventory) put(o runtime.Object) bool {
-	object, is := o.(metav1.Object)
+	object, is := podapi.ToV1(o).(metav1.Object)
 	if !is {
 		return false
 	}
 	object.SetManagedFields(nil)
-	switch o := o.(type) {
+	switch o := object.(type) {
 	case *certificatesv1.PodCertificateRequest:
 		if !podrequest.IsOurs(o.Spec.SignerName) {
 			return false
@@ -170,7 +170,7 @@ func (s Scope) lists() []client.ObjectList {
 func (s Scope) options(list client.ObjectList) []client.ListOption {
 	in := client.InNamespace(s.namespaceOf(list))
 	switch list.(type) {
-	case *certificatesv1.PodCertificateRequestList:
+	case *certificatesv1.PodCertificateRequestList, *certificatesv1beta1.PodCertificateRequestList:
 		return []client.ListOption{in, client.Limit(PageSize)}
 	case *corev1.EventList:
 		return []client.ListOption{in, client.Limit(PageSize), client.MatchingFields{"source": podWarner}}
@@ -184,5 +184,6 @@ func kindOf(list client.ObjectList) string {
 	if kind := list.GetObjectKind().GroupVersionKind().Kind; kind != "" { // an unstructured one
 		return kind
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", list), "*v1."), "List")
+	_, kind, _ := strings.Cut(fmt.Sprintf("%T", list), ".")
+	return strings.TrimSuffix(kind, "List")
 }

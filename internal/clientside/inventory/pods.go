@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,9 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"chancery.dev/internal/clientside/explain"
+	"chancery.dev/internal/kube/podapi"
 )
 
 const (
@@ -73,8 +76,8 @@ func PodVolumes(ctx context.Context, c client.Reader, namespace, name string, po
 		ofRequests["spec.podName"], ofEvents["involvedObject.name"] = name, name
 	}
 	var unread []string
-	err = Pages(ctx, c, &certificatesv1.PodCertificateRequestList{}, func(o runtime.Object) error {
-		if pcr, is := o.(*certificatesv1.PodCertificateRequest); is {
+	_, err = served(ctx, c, &certificatesv1.PodCertificateRequestList{}, func(o runtime.Object) error {
+		if pcr, is := podapi.ToV1(o).(*certificatesv1.PodCertificateRequest); is {
 			for _, at := range of[pcr.Spec.PodUID] {
 				volumes[at].Ask(pcr)
 			}
@@ -110,11 +113,31 @@ func without(err error, resource string, unread *[]string) error {
 	case apierrors.IsForbidden(err):
 		*unread = append(*unread, resource)
 		return nil
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+	case Unserved(err):
 		return nil
 	default:
 		return err
 	}
+}
+
+// Unserved reports whether an error says that the API server does not serve a kind in a version. An error that is
+// several says so if all of them do: of two places to look in, one may only be away.
+func Unserved(err error) bool {
+	var several utilerrors.Aggregate
+	if errors.As(err, &several) {
+		return !slices.ContainsFunc(several.Errors(), func(err error) bool { return !Unserved(err) })
+	}
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err)
+}
+
+// served is Pages of a list in the best version that the API server serves. It returns the list of that version.
+func served(ctx context.Context, c client.Reader, list client.ObjectList, do func(runtime.Object) error, options ...client.ListOption) (client.ObjectList, error) {
+	err := Pages(ctx, c, list, do, options...)
+	if _, is := list.(*certificatesv1.PodCertificateRequestList); is && Unserved(err) {
+		list = podapi.RequestList(podapi.V1Beta)
+		err = Pages(ctx, c, list, do, options...)
+	}
+	return list, err
 }
 
 // thinRequest takes away what nobody asks for, once it is known which volume a request is for.

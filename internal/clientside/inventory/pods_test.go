@@ -9,6 +9,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/rig/growth"
 )
@@ -34,6 +37,8 @@ type server struct {
 	pods, perPod int
 	// largest is the most objects that one answer had; lists are how many answers there were.
 	largest, lists int
+	// older says that it serves requests as v1beta1 alone.
+	older bool
 	// failure is the answer to a list of requests, if there is one, and forbidden that to a list of events.
 	failure, forbidden error
 }
@@ -50,12 +55,20 @@ func (s *server) List(_ context.Context, list client.ObjectList, options ...clie
 	case *corev1.PodList:
 		total = s.pods
 		one = func(i int) runtime.Object { return podOf(i) }
-	case *certificatesv1.PodCertificateRequestList:
+	case *certificatesv1.PodCertificateRequestList, *certificatesv1beta1.PodCertificateRequestList:
+		if _, isV1 := list.(*certificatesv1.PodCertificateRequestList); isV1 == s.older && s.failure == nil {
+			return &meta.NoKindMatchError{}
+		}
 		if s.failure != nil {
 			return s.failure
 		}
 		total = s.pods * s.perPod
-		one = func(i int) runtime.Object { return requestOf(i%s.pods, i/s.pods) }
+		one = func(i int) runtime.Object {
+			if s.older {
+				return podapi.In(podapi.V1Beta, requestOf(i%s.pods, i/s.pods))
+			}
+			return requestOf(i%s.pods, i/s.pods)
+		}
 	case *corev1.EventList:
 		if s.forbidden != nil {
 			return s.forbidden
@@ -198,6 +211,84 @@ func TestForbiddenWatch(t *testing.T) {
 	}
 	if err := Follow(t.Context(), of("Certificate"), Scope{}, nil, func(err error) error { return err }); !apierrors.IsForbidden(err) {
 		t.Errorf("Certificates that may not be watched: %v", err)
+	}
+}
+
+// TestOlderVersion: where the API server has the requests as v1beta1 alone, they are read, and watched, as that.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	s := &server{pods: 2, perPod: 3, older: true}
+	pods, err := Pods(t.Context(), s, "", labels.Everything())
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes, err := PodVolumes(t.Context(), s, "", "", pods)
+	if err != nil || volumes[0].Request == nil || volumes[0].Request.Name != "req-0-2" || isThick(volumes[0].Request) {
+		t.Errorf("%v %+v", err, volumes[0])
+	}
+	request := podapi.In(podapi.V1Beta, requestOf(0, 0))
+	without := func(list client.ObjectList) bool {
+		_, isV1 := list.(*certificatesv1.PodCertificateRequestList)
+		return isV1
+	}
+	c := cluster(t, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if without(list) {
+				return &meta.NoKindMatchError{}
+			}
+			return c.List(ctx, list, o...)
+		},
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			if without(list) {
+				return nil, &meta.NoKindMatchError{}
+			}
+			return c.Watch(ctx, list, o...)
+		},
+	}, request)
+	seen, looks := errors.New("seen"), 0
+	err = Follow(t.Context(), c, Scope{PodRequests: true}, func(i *Inventory, changed bool) error {
+		requests := 0
+		for _, o := range i.Objects() {
+			if _, is := o.(*certificatesv1.PodCertificateRequest); is {
+				requests++
+			}
+		}
+		switch {
+		case !changed:
+			return nil
+		case looks == 0 && requests == 1:
+			looks++
+			return c.Create(t.Context(), podapi.In(podapi.V1Beta, requestOf(0, 1)))
+		case looks == 1 && requests == 2:
+			return seen
+		default:
+			t.Errorf("look %d: %d requests", looks, requests)
+			return seen
+		}
+	}, func(err error) error { return err })
+	if !errors.Is(err, seen) {
+		t.Error(err)
+	}
+}
+
+// TestUnserved: a kind is not served if each place that was looked at says so. One that is away has not said so.
+func TestUnserved(t *testing.T) {
+	t.Parallel()
+	away, missing := apierrors.NewServiceUnavailable("away"), &meta.NoKindMatchError{}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{missing, true},
+		{away, false},
+		{apierrors.NewNotFound(schema.GroupResource{}, ""), true},
+		{fmt.Errorf("read: %w", missing), true},
+		{utilerrors.NewAggregate([]error{missing, missing}), true},
+		{fmt.Errorf("read: %w", utilerrors.NewAggregate([]error{missing, away})), false},
+	} {
+		if got := Unserved(c.err); got != c.want {
+			t.Errorf("%v: %t", c.err, got)
+		}
 	}
 }
 

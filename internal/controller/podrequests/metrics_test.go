@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/metrics"
 	"chancery.dev/internal/signer"
@@ -48,13 +50,21 @@ func TestMetrics(t *testing.T) {
 		pcr.Spec.SignerName, pcr.Spec.StubPKCS10Request = "issuers.cert-manager.io/shop."+issuer, stub
 		return pcr
 	}
-	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pods", Annotations: map[string]string{certmanagerv1.PodCertificatesAnnotation: "prod.example.com"}}}
+	issuer := &certmanagerv1.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pods", Annotations: map[string]string{
+		certmanagerv1.PodCertificatesAnnotation: "prod.example.com", certmanagerv1.PodCertificatesForAnnotation: "all",
+	}}}
 	issuer.Spec.CA = &certmanagerv1.CAIssuer{SecretName: "ca"}
 	issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: cmmeta.ConditionTrue}}
 	refusal := error(apierrors.NewConflict(schema.GroupResource{}, "denied", errors.New("somebody was faster")))
 	store := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&podCertificateRequest{}).
 		WithObjects(issuer, request("denied", "pods", []byte("x")), request("old", "pods", nil), request("lost", "nobody", nil)).
 		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+				if podapi.VersionOf(object) == podapi.V1Beta { // which has the key of an old kubelet
+					return &meta.NoKindMatchError{}
+				}
+				return c.Get(ctx, key, object)
+			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
 				if refusal != nil {
 					return refusal
@@ -64,9 +74,9 @@ func TestMetrics(t *testing.T) {
 		}).Build()
 	api := ownwrites.New(store, time.Now)
 	d := &controller.Deps{
-		Client: api, Engine: engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), Now: time.Now, Signers: map[signer.Type]signer.Adapter{signer.TypeCA: struct{}{}},
+		Client: api, Pods: podapi.New(store), Engine: engine.New(t.Context(), engine.Options{Client: api, Now: time.Now}), Now: time.Now, Signers: map[signer.Type]signer.Adapter{signer.TypeCA: struct{}{}},
 	}
-	leads := replica{elected: make(chan struct{})}
+	leads := replica{elected: make(chan struct{}), store: store}
 	close(leads.elected)
 	d.Manager = leads
 	r := &requests{Deps: d, metrics: metrics.NewPodRequests()}

@@ -13,11 +13,14 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
+	expiring "k8s.io/apimachinery/pkg/util/cache"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -26,6 +29,8 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/metrics"
@@ -62,19 +67,20 @@ type requests struct {
 
 	rights  rights
 	metrics *metrics.PodRequests
-	seen    *cache.LRUExpireCache
+	seen    *expiring.LRUExpireCache
 }
 
-// Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37.
+// Setup adds the controller, as soon as the cluster serves the requests: API servers have them since Kubernetes 1.37,
+// and as v1beta1 since 1.35, where that is switched on.
 func Setup(d *controller.Deps, told *metrics.PodRequests) error {
 	r := newRequests(d, told)
 	return d.Late(func(ctx context.Context) error {
-		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind(controller.PodRequestKind))
+		return d.WhenServedAs(ctx, r.add, podapi.RequestKind(), podapi.Versions()...)
 	})
 }
 
 func newRequests(d *controller.Deps, told *metrics.PodRequests) *requests {
-	return &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), metrics: told, seen: cache.NewLRUExpireCacheWithClock(1, clock(d.Now))}
+	return &requests{Deps: d, rights: newRights(d.Manager.GetClient(), d.Now), metrics: told, seen: expiring.NewLRUExpireCacheWithClock(1, clock(d.Now))}
 }
 
 func (r *requests) kind() kind {
@@ -87,17 +93,17 @@ func (r *requests) kind() kind {
 	}
 }
 
-func (r *requests) add(ctx context.Context) error {
+func (r *requests) add(ctx context.Context, version string) error {
 	d := r.Deps
+	d.Pods.Take(podapi.RequestKind(), version)
 	runner := engine.Run(d.Engine, r.kind())
-	object := &podCertificateRequest{}
+	object, list := podapi.In(version, &podCertificateRequest{}), podapi.RequestList(version)
 	if err := d.Manager.GetFieldIndexer().IndexField(ctx, object, controller.IssuerIndex, issuerOf); err != nil {
 		return err
 	}
 	if err := errors.Join(d.Observed(ctx, object), r.followIssuers(ctx)); err != nil {
 		return err
 	}
-	list := &certificatesv1.PodCertificateRequestList{}
 	// A replica that begins to lead looks at all requests anew: it tells what the others keep to themselves.
 	leading := manager.RunnableFunc(func(ctx context.Context) error {
 		select {
@@ -122,7 +128,7 @@ func (r *requests) add(ctx context.Context) error {
 
 // inScope keeps out foreign signers, and issuers and namespaces of other scopes.
 func (r *requests) inScope(object client.Object) bool {
-	pcr, ok := object.(*podCertificateRequest)
+	pcr, ok := podapi.ToV1(object).(*podCertificateRequest)
 	if !ok {
 		return false
 	}
@@ -131,7 +137,7 @@ func (r *requests) inScope(object client.Object) bool {
 }
 
 func issuerOf(object client.Object) []string {
-	pcr, ok := object.(*podCertificateRequest)
+	pcr, ok := podapi.ToV1(object).(*podCertificateRequest)
 	if !ok || finished(pcr) {
 		return nil
 	}
@@ -202,6 +208,17 @@ func (r *requests) plan(ctx context.Context, p *pass, o *observation, a podreque
 		if err := r.read(ctx, p.Object, &o.state, a.Services); err != nil {
 			return engine.Plan{}, fmt.Errorf("read the Pod, and the Services that give it names: %w", err)
 		}
+		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
+	case podrequest.StepReadKey:
+		key, err := r.Pods.PublicKey(ctx, r.Manager.GetAPIReader(), p.Object)
+		unserved := meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && !ownwrites.IsGone(err)
+		switch {
+		case err != nil && !unserved:
+			return engine.Plan{}, fmt.Errorf("read the public key that the kubelet has sent: %w", err)
+		case err == nil && len(key) == 0:
+			return engine.Plan{}, engine.ErrDecideAgain
+		}
+		o.state.PublicKey, o.state.KeyRead = key, true
 		return r.plan(ctx, p, o, podrequest.Decide(o.state, r.Now()))
 	case podrequest.StepWait:
 		return r.wait(p, a), nil
@@ -276,18 +293,17 @@ func (r *requests) refused(p *pass, err error) engine.Event {
 // or for a signer of somebody else, it keeps what says so: the cluster keeps requests for a quarter of an hour.
 func Thin(others toolscache.TransformFunc) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
-		pcr, ok := obj.(*podCertificateRequest)
+		pcr, ok := podapi.ToV1(obj).(*podCertificateRequest)
 		if !ok {
 			return others(obj)
 		}
 		if _, ours := request.ParseSignerName(pcr.Spec.SignerName); ours && !finished(pcr) {
-			pcr.ManagedFields = nil
-			return pcr, nil
+			return cache.TransformStripManagedFields()(obj)
 		}
 		thin := &podCertificateRequest{ObjectMeta: metav1.ObjectMeta{
 			Namespace: pcr.Namespace, Name: pcr.Name, UID: pcr.UID, ResourceVersion: pcr.ResourceVersion, DeletionTimestamp: pcr.DeletionTimestamp,
 		}}
 		thin.Spec.SignerName, thin.Status.Conditions = pcr.Spec.SignerName, pcr.Status.Conditions
-		return thin, nil
+		return podapi.In(podapi.VersionOf(obj), thin), nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/request"
 	"chancery.dev/internal/rig/bounds"
@@ -88,18 +89,20 @@ func TestThin(t *testing.T) {
 	}{
 		"ours": {"cert-manager.io/pods", "", true}, "of others": {"example.com/pods", "", false}, "finished": {"cert-manager.io/pods", "Issued", false},
 	} {
-		pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "u", ResourceVersion: "7"}}
+		pcr := &certificatesv1.PodCertificateRequest{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "u", ResourceVersion: "7", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}}}
 		pcr.Spec.SignerName, pcr.Spec.StubPKCS10Request, pcr.Status.CertificateChain = c.signerName, []byte("stub"), "chain"
 		if c.condition != "" {
 			pcr.Status.Conditions = []metav1.Condition{{Type: c.condition, Status: metav1.ConditionTrue}}
 		}
-		got, err := Thin(nil)(pcr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		thin := got.(*certificatesv1.PodCertificateRequest)
-		if kept := len(thin.Spec.StubPKCS10Request)+len(thin.Status.CertificateChain) > 0; kept != c.kept || thin.UID != "u" || thin.ResourceVersion != "7" || finished(thin) != (c.condition != "") {
-			t.Errorf("%s: %+v", name, thin)
+		for _, version := range podapi.Versions() {
+			got, err := Thin(nil)(podapi.In(version, pcr.DeepCopy()))
+			if err != nil || podapi.VersionOf(got) != version {
+				t.Fatalf("%T %v", got, err)
+			}
+			thin := podapi.ToV1(got).(*certificatesv1.PodCertificateRequest)
+			if kept := len(thin.Spec.StubPKCS10Request)+len(thin.Status.CertificateChain) > 0; kept != c.kept || thin.UID != "u" || thin.ResourceVersion != "7" || finished(thin) != (c.condition != "") || len(thin.ManagedFields) > 0 {
+				t.Errorf("%s: %+v", name, thin)
+			}
 		}
 	}
 	if got, err := Thin(func(any) (any, error) { return "other", nil })(&certificatesv1.CertificateSigningRequest{}); got != "other" || err != nil {

@@ -41,7 +41,7 @@ func TestReplicasLeaveRequests(t *testing.T) {
 			t.Errorf("a second look: %t, until %s and not %s", still, again.Wake, first.Wake)
 		}
 		now = first.Wake
-		for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
+		for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepReadKey, podrequest.StepSign} {
 			if _, leaves := r.leaves(podrequest.Action{Step: step}, false, m, 0.7); leaves {
 				t.Errorf("step %d: it is not done at %s", step, now)
 			}
@@ -88,7 +88,7 @@ func TestReplicasLeaveRequests(t *testing.T) {
 	if _, leaves := r.leaves(podrequest.Action{Step: podrequest.StepIgnore}, false, &memory{}, 0); leaves {
 		t.Error("it leaves what there is nothing to do about")
 	}
-	for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
+	for _, step := range []podrequest.Step{podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepReadKey, podrequest.StepSign} {
 		if plan, leaves := r.leaves(podrequest.Action{Step: step}, true, &memory{first: start, turn: start}, 0); !leaves || !plan.Wake.IsZero() {
 			t.Errorf("step %d: it asks a server to sign: %t %+v", step, leaves, plan)
 		}
@@ -98,7 +98,7 @@ func TestReplicasLeaveRequests(t *testing.T) {
 		t.Errorf("a replica that must not lead: %t %+v", leaves, plan)
 	}
 	close(me.elected)
-	for _, step := range []podrequest.Step{podrequest.StepWait, podrequest.StepDeny, podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepSign} {
+	for _, step := range []podrequest.Step{podrequest.StepWait, podrequest.StepDeny, podrequest.StepAuthorize, podrequest.StepRead, podrequest.StepReadKey, podrequest.StepSign} {
 		if _, leaves := r.leaves(podrequest.Action{Step: step}, true, &memory{}, 0); leaves {
 			t.Errorf("step %d: the replica that leads leaves it to others", step)
 		}

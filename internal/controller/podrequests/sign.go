@@ -43,7 +43,7 @@ func (r *requests) sign(ctx context.Context, p *pass, o *observation, a podreque
 	run := func(ctx context.Context) (signed, error) {
 		result, err := r.Sign(ctx, by, o.issuer, signer.Request{
 			Source: p.Object, SourceKind: controller.PodRequestKind, ResourceNamespace: signer.ResourceNamespace(o.issuer, r.Settings.ClusterResourceNamespace),
-			CSR: a.CSR, Names: &a.Names, Duration: a.Duration,
+			CSR: a.CSR, Key: a.Key, Names: &a.Names, Duration: a.Duration,
 			Usages:     []certmanagerv1.KeyUsage{certmanagerv1.UsageDigitalSignature, certmanagerv1.UsageServerAuth, certmanagerv1.UsageClientAuth},
 			IssuerName: ref.Name, IssuerKind: ref.Kind, IssuerGroup: ref.Group,
 		})

@@ -29,6 +29,7 @@ import (
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
 	"chancery.dev/internal/kube/ownwrites"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/kube/secrets"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/internal/metrics"
@@ -110,7 +111,7 @@ func newServed(t *testing.T, elected chan struct{}, by *server) *served {
 		t.Fatal(err)
 	}
 	r := newRequests(&controller.Deps{
-		Manager: replica{elected: elected, store: s.store}, Client: over, Secrets: kept, Now: time.Now, Signers: map[signer.Type]signer.Adapter{signer.TypeVault: by},
+		Manager: replica{elected: elected, store: s.store}, Client: over, Pods: podapi.New(s.store), Secrets: kept, Now: time.Now, Signers: map[signer.Type]signer.Adapter{signer.TypeVault: by},
 		Engine: engine.New(t.Context(), engine.Options{Client: over, Now: time.Now, Chance: func() float64 { return 0 }}),
 		Events: func(string) record.EventRecorder { return s.events },
 	}, metrics.NewPodRequests())

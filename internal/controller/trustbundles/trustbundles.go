@@ -14,6 +14,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -23,6 +24,7 @@ import (
 	"chancery.dev/internal/controller"
 	"chancery.dev/internal/engine"
 	"chancery.dev/internal/fault"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/machine/trustbundle"
 	"chancery.dev/internal/signer"
 )
@@ -48,27 +50,29 @@ type bundles struct {
 	of Issuers
 }
 
-// Setup adds the controller, as soon as the cluster serves the bundles: API servers have them since Kubernetes 1.37.
+// Setup adds the controller, as soon as the cluster serves the bundles: API servers have them since Kubernetes 1.37,
+// and as v1beta1 since 1.33, where that is switched on.
 func Setup(d *controller.Deps, of Issuers) error {
 	r := &bundles{d, of}
 	return d.Late(func(ctx context.Context) error {
-		return d.WhenServed(ctx, r.add, certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"))
+		return d.WhenServedAs(ctx, r.add, podapi.BundleKind(), podapi.Versions()...)
 	})
 }
 
-func (r *bundles) add(ctx context.Context) error {
+func (r *bundles) add(ctx context.Context, version string) error {
 	d := r.Deps
+	d.Pods.Take(podapi.BundleKind(), version)
 	runner := engine.Run(d.Engine, engine.Kind[*bundle, memory, observation, trustbundle.Action]{
 		Name: "ClusterTrustBundle", New: func() *bundle { return &bundle{} }, Absent: true,
 		Events: d.Events("chancery-clustertrustbundles"), About: r.issuerRef,
 		Observe: r.observe, Plan: r.plan, Refused: refused,
 		Decide: func(o observation, now time.Time) trustbundle.Action { return trustbundle.Decide(o.State, now) },
 	})
-	if err := d.Observed(ctx, &bundle{}); err != nil {
+	if err := d.Observed(ctx, podapi.In(version, &bundle{})); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(d.Manager).Named("clustertrustbundles").
-		For(&bundle{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOurs))).
+		For(podapi.In(version, &bundle{}), builder.WithPredicates(predicate.NewPredicateFuncs(isOurs))).
 		WatchesRawSource(runner).
 		WatchesRawSource(d.OnIssuerSecret(r.bundlesOf)).
 		WithOptions(d.Options(time.Second, time.Minute))
@@ -186,16 +190,15 @@ func refused(p *pass, err error) engine.Event {
 // keeps who it is.
 func Thin(others toolscache.TransformFunc) toolscache.TransformFunc {
 	return func(obj any) (any, error) {
-		b, is := obj.(*bundle)
+		b, is := podapi.ToV1(obj).(*bundle)
 		if !is {
 			return others(obj)
 		}
-		b.ManagedFields = nil
 		if b.Labels[certmanagerv1.TrustBundleLabel] == certmanagerv1.LabelTrue && isOurs(b) {
-			return b, nil
+			return cache.TransformStripManagedFields()(obj)
 		}
 		thin := &bundle{}
 		thin.Name, thin.UID, thin.ResourceVersion, thin.DeletionTimestamp = b.Name, b.UID, b.ResourceVersion, b.DeletionTimestamp
-		return thin, nil
+		return podapi.In(podapi.VersionOf(obj), thin), nil
 	}
 }

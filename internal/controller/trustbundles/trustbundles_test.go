@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
+	"chancery.dev/internal/kube/podapi"
 )
 
 // TestForeignBundlesAreNotKept: of the bundles of somebody else, nothing is kept but who they are.
@@ -23,13 +24,15 @@ func TestForeignBundlesAreNotKept(t *testing.T) {
 			Name: c.bundle, UID: "u", ResourceVersion: "7", Labels: map[string]string{certmanagerv1.TrustBundleLabel: c.label},
 		}}
 		b.Spec.SignerName, b.Spec.TrustBundle = "cert-manager.io/pods", "roots"
-		got, err := Thin(nil)(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		thin := got.(*certificatesv1.ClusterTrustBundle)
-		if kept := thin.Spec.TrustBundle != "" && len(thin.Labels) > 0; kept != c.kept || thin.Name != c.bundle || thin.UID != "u" || thin.ResourceVersion != "7" {
-			t.Errorf("%s: %+v", name, thin)
+		for _, version := range podapi.Versions() {
+			got, err := Thin(nil)(podapi.In(version, b.DeepCopy()))
+			if err != nil || podapi.VersionOf(got) != version {
+				t.Fatalf("%T %v", got, err)
+			}
+			thin := podapi.ToV1(got).(*certificatesv1.ClusterTrustBundle)
+			if kept := thin.Spec.TrustBundle != "" && len(thin.Labels) > 0; kept != c.kept || thin.Name != c.bundle || thin.UID != "u" || thin.ResourceVersion != "7" {
+				t.Errorf("%s: %+v", name, thin)
+			}
 		}
 	}
 	if got, err := Thin(func(any) (any, error) { return "other", nil })(&certificatesv1.CertificateSigningRequest{}); got != "other" || err != nil {

@@ -6,6 +6,7 @@
 package podrequest
 
 import (
+	"crypto"
 	"encoding/pem"
 	"fmt"
 	"hash/fnv"
@@ -91,6 +92,8 @@ const (
 	StepAuthorize
 	// StepRead the Pod, and the Services that Action names.
 	StepRead
+	// StepReadKey: read the public key of a request without a PKCS#10 request.
+	StepReadKey
 	// StepSign it.
 	StepSign
 )
@@ -111,6 +114,10 @@ type State struct {
 	// CAEnds is when the first certificate of the CA expires; zero if that is not known.
 	CAEnds time.Time
 
+	// PublicKey is the key of a request without a PKCS#10 request, PKIX, ASN.1 DER, once StepReadKey has set KeyRead. It
+	// is empty where the API server does not serve the version that has it.
+	PublicKey []byte
+	KeyRead   bool
 	// MayRequest says whether the ServiceAccount may have a certificate of the signer; nil before that was asked.
 	MayRequest *bool
 	// Pod and Services are those that StepRead asks for, nil before. A Service that does not exist is missing, and of the
@@ -129,10 +136,11 @@ type Action struct {
 	// Services are those to read, by name.
 	Services []string
 
-	// Names and Duration are those of the certificate, CSR is the request with its key.
+	// Names and Duration are those of the certificate. CSR is the request with its key, or Key is the key alone.
 	Names    pki.AltNames
 	Duration time.Duration
 	CSR      []byte
+	Key      crypto.PublicKey
 }
 
 // Decide is total: each state has one action.
@@ -156,7 +164,7 @@ func Decide(s State, now time.Time) Action {
 	case s.IssuerType != "ca" && s.IssuerType != "vault":
 		return wait(ReasonIssuerType, "%s is of the type %s: only issuers with spec.ca or spec.vault sign for Pods", s.IssuerName, s.IssuerType)
 	}
-	if a, stops := stub(s.Spec); stops {
+	if a, stops := stub(s); stops {
 		return a
 	}
 	switch all := s.Annotations[certmanagerv1.PodCertificatesForAnnotation] == "all"; {
@@ -209,23 +217,50 @@ func longest(annotations map[string]string) (time.Duration, error) {
 	return d.Truncate(time.Second), nil
 }
 
-// stub denies a request that asks for what no issuer gives. A kubelet that is older than the API server sends none.
-func stub(spec *certificatesv1.PodCertificateRequestSpec) (a Action, stops bool) {
-	if _, err := servicesOf(spec.UnverifiedUserAnnotations); err != nil {
+// unknownKey denies a request.
+func unknownKey() Action {
+	return deny(certificatesv1.PodCertificateRequestConditionUnsupportedKeyType, "the kind of key is not known here. ECDSAP256 is a keyType that is")
+}
+
+// stub denies a request that asks for what no issuer gives. A kubelet of Kubernetes 1.35 sends no PKCS#10 request, and
+// a server needs one to sign.
+func stub(s State) (a Action, stops bool) {
+	if _, err := servicesOf(s.Spec.UnverifiedUserAnnotations); err != nil {
 		return deny(certificatesv1.PodCertificateRequestConditionInvalidUserConfig, "%v", err), true
 	}
-	if len(spec.StubPKCS10Request) == 0 {
-		return wait(ReasonKubeletTooOld, "the kubelet of the node %s has sent no PKCS#10 request: it has to be of Kubernetes 1.37 or newer", spec.NodeName), true
+	if len(s.Spec.StubPKCS10Request) == 0 {
+		return wait(ReasonKubeletTooOld, "the kubelet of the node %s has sent no PKCS#10 request, which %s needs: the kubelet has to be of Kubernetes 1.36 or newer",
+			s.Spec.NodeName, s.IssuerName), s.IssuerType != "ca"
 	}
-	csr, err := pki.ParseCSR(encode(spec.StubPKCS10Request))
+	csr, err := pki.ParseCSR(encode(s.Spec.StubPKCS10Request))
 	switch {
 	case err != nil, csr.PublicKey == nil:
-		return deny(certificatesv1.PodCertificateRequestConditionUnsupportedKeyType, "the kind of key is not known here. ECDSAP256 is a keyType that is"), true
+		return unknownKey(), true
 	case !pki.NamesNothing(csr):
 		return deny(ReasonStubNames, "the request of the kubelet names something, and the certificate has the names of the Pod only"), true
 	default:
 		return Action{}, false
 	}
+}
+
+// key is the key of a request without a PKCS#10 request.
+func key(s State) (key crypto.PublicKey, a Action, stops bool) {
+	switch {
+	case len(s.Spec.StubPKCS10Request) > 0:
+		return nil, Action{}, false
+	case !s.KeyRead:
+		return nil, Action{Step: StepReadKey}, true
+	case len(s.PublicKey) == 0:
+		a = wait(ReasonKubeletTooOld, "the kubelet of the node %s has sent its key by certificates.k8s.io/v1beta1, which the API server does not serve: "+
+			"switch that version on until the node is of Kubernetes 1.36 or newer", s.Spec.NodeName)
+		a.Unwatched = true
+		return nil, a, true
+	}
+	key, err := pki.ParsePublicKey(s.PublicKey)
+	if err != nil {
+		return nil, unknownKey(), true
+	}
+	return key, Action{}, false
 }
 
 func encode(der []byte) []byte {
@@ -244,8 +279,12 @@ func sign(s State, most time.Duration, now time.Time) Action {
 	if most < Shortest {
 		return wait(ReasonCAEndsSoon, "the CA of %s expires on %s, and a certificate for a Pod is valid for %s at least: renew the CA", s.IssuerName, s.CAEnds.UTC().Format(time.RFC3339), Shortest)
 	}
-	a := Action{
-		Step: StepSign, Duration: most, CSR: encode(s.Spec.StubPKCS10Request),
+	key, a, stops := key(s)
+	if stops {
+		return a
+	}
+	a = Action{
+		Step: StepSign, Duration: most, CSR: encode(s.Spec.StubPKCS10Request), Key: key,
 		Names: pki.AltNames{URIs: []string{SPIFFEID(s.Annotations[certmanagerv1.PodCertificatesAnnotation], s.Namespace, s.Spec.ServiceAccountName)}},
 	}
 	services, _ := servicesOf(s.Spec.UnverifiedUserAnnotations) // stub has looked at the error

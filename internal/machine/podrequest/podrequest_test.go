@@ -1,6 +1,7 @@
 package podrequest
 
 import (
+	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,6 +20,7 @@ import (
 	certmanagerv1 "chancery.dev/api/certmanager/v1"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/request"
+	"chancery.dev/internal/pki"
 	"chancery.dev/internal/rig/bounds"
 )
 
@@ -42,6 +44,38 @@ func with(key, value string) func(*State) {
 		s.Annotations = maps.Clone(s.Annotations)
 		s.Annotations[key] = value
 	}
+}
+
+// older is a request of a kubelet that sends no PKCS#10 request, and that key, once it was read.
+func older(key []byte, read bool) func(*State) {
+	return func(s *State) { s.Spec.StubPKCS10Request, s.PublicKey, s.KeyRead = nil, key, read }
+}
+
+func keyOf(t *testing.T) []byte {
+	t.Helper()
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// exchangeKey is a key for X25519.
+func exchangeKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.PublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
 }
 
 // asks is a request for the names of Services, some of which select the Pod.
@@ -96,8 +130,9 @@ func decided(t *testing.T, name string, change func(*State)) string {
 	if a.Step == StepDeny && !slices.Contains(Denials(), a.Reason) || a.Step == StepWait && a.Reason != "" && !slices.Contains(Waits(), a.Reason) {
 		t.Errorf("%s: the list of reasons does not have %s", name, a.Reason)
 	}
-	return [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepRead: fmt.Sprint("read ", a.Services),
-		StepSign: fmt.Sprint("sign ", a.Duration, " ", strings.Join(slices.Concat(a.Names.URIs, a.Names.DNSNames), " "))}[a.Step]
+	with := map[bool]string{true: "with the key "}[a.Key != nil]
+	return [...]string{StepIgnore: "ignore", StepWait: "wait " + a.Reason, StepDeny: "deny " + a.Reason, StepAuthorize: "authorize", StepRead: fmt.Sprint("read ", a.Services), StepReadKey: "read the key",
+		StepSign: fmt.Sprint("sign ", with, a.Duration, " ", strings.Join(slices.Concat(a.Names.URIs, a.Names.DNSNames), " "))}[a.Step]
 }
 
 // TestDecide: one change to a request that is signed makes each other action.
@@ -108,32 +143,40 @@ func TestDecide(t *testing.T) {
 		change func(*State)
 		want   string
 	}{
-		"as it is":            {func(*State) {}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"finished":            {func(s *State) { s.Spec = nil }, "ignore"},
-		"by Vault":            {func(s *State) { s.IssuerType, s.CAEnds = "vault", time.Time{} }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"by ACME":             {func(s *State) { s.IssuerType = "acme" }, "wait IssuerTypeUnsupported"},
-		"no type":             {func(s *State) { s.Issuer = request.IssuerTypeless }, "wait IssuerTypeUnsupported"},
-		"an old kubelet":      {func(s *State) { s.Spec.StubPKCS10Request = nil }, "wait KubeletTooOld"},
-		"an address":          {with(certmanagerv1.PodCertificatesAnnotation, "192.0.2.1"), "wait IssuerNotForPods"},
-		"two dots":            {with(certmanagerv1.PodCertificatesAnnotation, "a..b"), "wait IssuerNotForPods"},
-		"a last dot":          {with(certmanagerv1.PodCertificatesAnnotation, "example."), "wait IssuerNotForPods"},
-		"of others":           {func(s *State) { s.Issuer = request.IssuerUnmanaged }, "ignore"},
-		"out of reach":        {func(s *State) { s.Issuer = request.IssuerOutOfReach }, "ignore"},
-		"missing":             {func(s *State) { s.Issuer = request.IssuerMissing }, "wait IssuerMissing"},
-		"not ready":           {func(s *State) { s.Issuer, s.IssuerSays = request.IssuerNotReady, "no Secret" }, "wait IssuerNotReady"},
-		"not seen yet":        {func(s *State) { s.Issuer = request.IssuerUnknown }, "wait "},
-		"not for Pods":        {func(s *State) { s.Annotations = nil }, "wait IssuerNotForPods"},
-		"no trust domain":     {with(certmanagerv1.PodCertificatesAnnotation, "spiffe://x"), "wait IssuerNotForPods"},
-		"capitals":            {with(certmanagerv1.PodCertificatesAnnotation, "Example"), "wait IssuerNotForPods"},
-		"a limit":             {with(certmanagerv1.PodCertificatesDurationAnnotation, "2h30m"), "sign 2h30m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"too long a limit":    {with(certmanagerv1.PodCertificatesDurationAnnotation, "2184h1s"), "wait IssuerNotForPods"},
-		"too short a limit":   {with(certmanagerv1.PodCertificatesDurationAnnotation, "59m"), "wait IssuerNotForPods"},
-		"no duration":         {with(certmanagerv1.PodCertificatesDurationAnnotation, "a day"), "wait IssuerNotForPods"},
-		"asked for less":      {func(s *State) { s.Spec.MaxExpirationSeconds = new(int32(3600)) }, "sign 1h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"asked for more":      {func(s *State) { s.Spec.MaxExpirationSeconds = new(int32(7862400)) }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"a CA that ends":      {func(s *State) { s.CAEnds = now.Add(90*time.Minute + time.Second/2) }, "sign 1h30m0s spiffe://prod.example.com/ns/shop/sa/web"},
-		"a CA that ends soon": {func(s *State) { s.CAEnds = now.Add(time.Hour - time.Second) }, "wait CAEndsSoon"},
-		"another type":        {func(s *State) { s.IssuerType = "acme" }, "wait IssuerTypeUnsupported"},
+		"as it is":                 {func(*State) {}, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"finished":                 {func(s *State) { s.Spec = nil }, "ignore"},
+		"by Vault":                 {func(s *State) { s.IssuerType, s.CAEnds = "vault", time.Time{} }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"by ACME":                  {func(s *State) { s.IssuerType = "acme" }, "wait IssuerTypeUnsupported"},
+		"no type":                  {func(s *State) { s.Issuer = request.IssuerTypeless }, "wait IssuerTypeUnsupported"},
+		"an old kubelet":           {older(nil, false), "read the key"},
+		"a key":                    {older(keyOf(t), true), "sign with the key 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a key, forbidden":         {func(s *State) { older(keyOf(t), true)(s); s.MayRequest = new(false) }, "wait SignerForbidden"},
+		"a key and a Service":      {func(s *State) { asks("web")(s); older(keyOf(t), true)(s); s.Pod = nil }, "read [web]"},
+		"an old one, forbidden":    {func(s *State) { older(nil, false)(s); s.MayRequest = nil }, "authorize"},
+		"no key":                   {older(nil, true), "wait KubeletTooOld"},
+		"a key that signs nothing": {older(exchangeKey(t), true), "deny UnsupportedKeyType"},
+		"no kind of key":           {older([]byte("x"), true), "deny UnsupportedKeyType"},
+		"a key for Vault":          {func(s *State) { older(keyOf(t), true)(s); s.IssuerType = "vault" }, "wait KubeletTooOld"},
+		"an address":               {with(certmanagerv1.PodCertificatesAnnotation, "192.0.2.1"), "wait IssuerNotForPods"},
+		"two dots":                 {with(certmanagerv1.PodCertificatesAnnotation, "a..b"), "wait IssuerNotForPods"},
+		"a last dot":               {with(certmanagerv1.PodCertificatesAnnotation, "example."), "wait IssuerNotForPods"},
+		"of others":                {func(s *State) { s.Issuer = request.IssuerUnmanaged }, "ignore"},
+		"out of reach":             {func(s *State) { s.Issuer = request.IssuerOutOfReach }, "ignore"},
+		"missing":                  {func(s *State) { s.Issuer = request.IssuerMissing }, "wait IssuerMissing"},
+		"not ready":                {func(s *State) { s.Issuer, s.IssuerSays = request.IssuerNotReady, "no Secret" }, "wait IssuerNotReady"},
+		"not seen yet":             {func(s *State) { s.Issuer = request.IssuerUnknown }, "wait "},
+		"not for Pods":             {func(s *State) { s.Annotations = nil }, "wait IssuerNotForPods"},
+		"no trust domain":          {with(certmanagerv1.PodCertificatesAnnotation, "spiffe://x"), "wait IssuerNotForPods"},
+		"capitals":                 {with(certmanagerv1.PodCertificatesAnnotation, "Example"), "wait IssuerNotForPods"},
+		"a limit":                  {with(certmanagerv1.PodCertificatesDurationAnnotation, "2h30m"), "sign 2h30m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"too long a limit":         {with(certmanagerv1.PodCertificatesDurationAnnotation, "2184h1s"), "wait IssuerNotForPods"},
+		"too short a limit":        {with(certmanagerv1.PodCertificatesDurationAnnotation, "59m"), "wait IssuerNotForPods"},
+		"no duration":              {with(certmanagerv1.PodCertificatesDurationAnnotation, "a day"), "wait IssuerNotForPods"},
+		"asked for less":           {func(s *State) { s.Spec.MaxExpirationSeconds = new(int32(3600)) }, "sign 1h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"asked for more":           {func(s *State) { s.Spec.MaxExpirationSeconds = new(int32(7862400)) }, "sign 24h0m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a CA that ends":           {func(s *State) { s.CAEnds = now.Add(90*time.Minute + time.Second/2) }, "sign 1h30m0s spiffe://prod.example.com/ns/shop/sa/web"},
+		"a CA that ends soon":      {func(s *State) { s.CAEnds = now.Add(time.Hour - time.Second) }, "wait CAEndsSoon"},
+		"another type":             {func(s *State) { s.IssuerType = "acme" }, "wait IssuerTypeUnsupported"},
 		"another namespace": {func(s *State) {
 			s.Signer = request.SignerName{Form: request.FormCSRIssuer, Namespace: "bank", Name: "pods"}
 		}, "deny IssuerOfOtherNamespace"},

@@ -58,3 +58,29 @@ func TestNamesThatNoClientMatches(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyAlone: a request with a key and no PKCS#10 request has a certificate with that key and the names that it asks
+// for; without a CSR and a key there is none.
+func TestKeyAlone(t *testing.T) {
+	t.Parallel()
+	root, store := newAuthority(t, "root", true, nil), &secrets{}
+	store.put("team", "ca", map[string][]byte{"tls.crt": pemOf(root), "tls.key": root.key})
+	key, err := pki.GenerateKey(pki.KeySpec{Algorithm: pki.ECDSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRequest(t)
+	r.CSR, r.Key, r.Names = nil, key.Public(), &pki.AltNames{URIs: []string{"spiffe://prod.example.com/ns/shop/sa/web"}}
+	result, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := pki.DecodeChain(result.Bundle.Chain)
+	if err != nil || !pki.PublicKeysEqual(chain[0].PublicKey, key.Public()) || len(chain[0].Subject.Names) > 0 || !pki.HasNames(chain[0], *r.Names) {
+		t.Errorf("%v: %+v", err, chain[0])
+	}
+	r.Key = nil
+	if _, err := newSigner(store).Sign(t.Context(), issuerIn("team"), r); err == nil {
+		t.Error("a request without a key is signed")
+	}
+}

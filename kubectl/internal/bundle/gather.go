@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -29,6 +28,7 @@ import (
 	"chancery.dev/internal/cli/version"
 	"chancery.dev/internal/clientside/explain"
 	"chancery.dev/internal/clientside/inventory"
+	"chancery.dev/internal/kube/podapi"
 	"chancery.dev/internal/limits"
 	"chancery.dev/internal/machine/podrequest"
 	"chancery.dev/kubectl/internal/plugin"
@@ -72,6 +72,7 @@ type source struct {
 	wide    bool // has no namespace
 	is      func(*unstructured.Unstructured) bool
 	bounded bool
+	beta    bool // is v1beta1 in older API servers
 }
 
 func sources() []source {
@@ -87,8 +88,8 @@ func sources() []source {
 		{file: "orders", kind: kind(acme, "Order")},
 		{file: "challenges", kind: kind(acme, "Challenge")},
 		{file: "certificatesigningrequests", kind: kind("certificates.k8s.io", "CertificateSigningRequest"), wide: true, is: isOurSigner},
-		{file: "podcertificaterequests", kind: kind("certificates.k8s.io", "PodCertificateRequest"), is: isOurSigner, bounded: true},
-		{file: "clustertrustbundles", kind: kind("certificates.k8s.io", "ClusterTrustBundle"), wide: true, is: isOurSigner},
+		{file: "podcertificaterequests", kind: kind("certificates.k8s.io", "PodCertificateRequest"), is: isOurSigner, bounded: true, beta: true},
+		{file: "clustertrustbundles", kind: kind("certificates.k8s.io", "ClusterTrustBundle"), wide: true, is: isOurSigner, beta: true},
 		{file: "ingresses", kind: kind("networking.k8s.io", "Ingress"), is: asks},
 		{file: "gateways", kind: kind("gateway.networking.k8s.io", "Gateway"), is: asks},
 	}
@@ -159,7 +160,10 @@ func (g *gatherer) list(ctx context.Context, s source, namespace string) (taken 
 	if err == nil {
 		return taken, true
 	}
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+	if unserved := inventory.Unserved(err); unserved && s.beta {
+		s.beta, s.kind.Version = false, podapi.V1Beta
+		return g.list(ctx, s, namespace)
+	} else if unserved {
 		err = errors.New("the cluster does not have this kind")
 	}
 	g.lack(s.kind.Kind+" objects", err)

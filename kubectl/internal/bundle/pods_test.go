@@ -14,6 +14,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,6 +112,38 @@ func TestRequestsWithoutEnd(t *testing.T) {
 		taken, can := g.list(t.Context(), sources()[at], "")
 		if !can || len(taken) != want || all.pages != 2*want/inventory.PageSize+1 || len(g.lacks) != 1 || !strings.Contains(g.lacks[0], "more than 10000, or than 64 MiB") {
 			t.Errorf("%t: %d objects of %d pages, %q", can, len(taken), all.pages, g.lacks)
+		}
+	}
+}
+
+// older has a kind as v1beta1 alone, or not at all.
+type older struct {
+	client.Client
+
+	served string
+}
+
+func (o older) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if kind := list.GetObjectKind().GroupVersionKind(); kind.Version != o.served {
+		return &meta.NoKindMatchError{GroupKind: kind.GroupKind()}
+	}
+	list.(*unstructured.UnstructuredList).Items = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"signerName": "cert-manager.io/pods"}}}}
+	return nil
+}
+
+// TestOlderVersion: where the API server has the kinds for Pods as v1beta1 alone, they are gathered as that. Kinds that
+// have no older version are not looked for, and it is said of each once that it is not there.
+func TestOlderVersion(t *testing.T) {
+	t.Parallel()
+	for _, s := range sources() {
+		g := &gatherer{archive: &archive{}, client: older{served: "v1beta1"}}
+		taken, can := g.list(t.Context(), s, "")
+		if forPods := s.file == "podcertificaterequests" || s.file == "clustertrustbundles"; can != forPods || can != (len(taken) == 1) || can != (len(g.lacks) == 0) {
+			t.Errorf("%s: %t, %d objects, %q", s.file, can, len(taken), g.lacks)
+		}
+		g = &gatherer{archive: &archive{}, client: older{}}
+		if _, can := g.list(t.Context(), s, ""); can || len(g.lacks) != 1 || !strings.Contains(g.lacks[0], "does not have this kind") {
+			t.Errorf("%s is nowhere: %t, %q", s.file, can, g.lacks)
 		}
 	}
 }
